@@ -45,7 +45,7 @@ from analysis import (assets, compression, curves, denoising, diagram, diffusion
                       segmentation, sheet, sparsification)
 from analysis.subjects import SubjectsConfig, subjects
 from analysis.tables import plain
-from engine import figures, settings
+from engine import figures, plots, settings
 from engine.help import help_text, version
 from engine.trained import from_command_line
 from tasks import AugmentConfig
@@ -155,15 +155,17 @@ def main(argv):
     # compress, ista and denoise are about a network if one is named, and else about the theory
     requested = settings.collect(words)
     if command in COMMANDS and ('ckpt' in requested or command not in THEORIES):
+        draw = COMMANDS[command]
         c, nets = read_networks(command, words)
-        picture = free_picture(c, command)
-        figure, rows = COMMANDS[command](c, nets)
+        arguments = (c, nets)
     else:
         draw, Config = THEORIES[command]
         c = Config(**settings.check(requested, Config))
-        picture = free_picture(c, command)
-        figure, rows = draw(c)
-    save(picture, figure, rows)
+        arguments = (c,)
+    picture = free_picture(c, command)
+    with plots.house_style():
+        figure, rows = draw(*arguments)
+        save(picture, figure, rows)
 
 
 def read_networks(command, words):

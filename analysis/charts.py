@@ -21,7 +21,7 @@ STYLES = (  # of the thin lines to compare with
 def panels(width, height, count, **settings):
     """A figure of width x height inches, and its `count` panels beside each other. settings: those
     of matplotlib's `subplots`."""
-    figure = plots.pyplot().figure(figsize=(width, height), layout='constrained')
+    figure = plots.empty_figure(width, height)
     axes = figure.subplots(1, count, squeeze=False, **settings)
     return figure, axes[0]
 
@@ -75,8 +75,9 @@ def picture_grid(side, row_names, column_names, title='', right=0.2):
     top = 0.3 + 0.25 * title.count('\n')
     if title:
         top += 0.5
-    size = (side * len(column_names) + margin, side * len(row_names) + top)
-    figure = plots.pyplot().figure(figsize=size, layout='compressed')
+    width = side * len(column_names) + margin
+    height = side * len(row_names) + top
+    figure = plots.empty_figure(width, height, 'compressed')
     axes = figure.subplots(len(row_names), len(column_names), squeeze=False,
                            subplot_kw={'xticks': [], 'yticks': []})
 
@@ -97,8 +98,9 @@ def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     most_columns = max(1, int(12 / side))
     rows = math.ceil(len(maps) / most_columns)
     columns = math.ceil(len(maps) / rows)  # so that all rows are about as long
-    size = (side * columns + 1.9, (side + 0.6) * rows + 0.6)
-    figure = plots.pyplot().figure(figsize=size, layout='compressed')
+    width = side * columns + 1.9
+    height = (side + 0.6) * rows + 0.6
+    figure = plots.empty_figure(width, height, 'compressed')
 
     axes = []
     for place, (title, values) in enumerate(maps.items(), 1):

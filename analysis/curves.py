@@ -33,7 +33,8 @@ def main(words):
     figures.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
     runs = {folder: read_log(folder) for folder in folders}
     say_losses(runs)
-    plots.save_picture(c.out, figure_of_losses(runs, c.log))
+    with plots.house_style():
+        plots.save_picture(c.out, figure_of_losses(runs, c.log))
     print(f'{c.out}: {len(runs)} runs')
 
 
@@ -63,8 +64,8 @@ def say_losses(runs):
 def figure_of_losses(runs, logarithmic):
     """A figure with training losses above validation losses, over each of the AXES. runs: {folder:
     rows of its log}; logarithmic: whether the horizontal axes are."""
-    figure, axes = plots.pyplot().subplots(2, len(AXES), figsize=(13, 8), sharey=True, sharex='col',
-                                           layout='constrained')
+    figure = plots.empty_figure(13, 8)
+    axes = figure.subplots(2, len(AXES), sharey=True, sharex='col')
     names = figures.told_apart(runs)
     labels = {plots.loss_label(rows) for rows in runs.values()}
     unit = ''  # if the runs have losses of different kinds, these share no unit

@@ -25,7 +25,8 @@ class DiagramConfig:
 def main(words):
     c = DiagramConfig(**check(collect(words), DiagramConfig))
     figures.check_free(c.out, c.overwrite or c.out == DiagramConfig.out)
-    plots.save_picture(c.out, draw())
+    with plots.house_style():
+        plots.save_picture(c.out, draw())
     print(f'{c.out}: a layer of CRATE, and a block of ViT')
 
 
@@ -76,7 +77,7 @@ STYLE = dict(ha='center', va='center', fontsize=13)
 
 def draw():
     """The figure: a layer of CRATE, under it what its steps do, and a block of ViT."""
-    figure = plots.pyplot().figure(figsize=(12, 6.1))
+    figure = plots.empty_figure(12, 6.1, layout=None)
     canvas = figure.add_axes((0, 0, 1, 1))
     canvas.set(xlim=(0, 12), ylim=(0, 6.1))
     canvas.axis('off')
@@ -130,15 +131,17 @@ def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip)
 
 
 def draw_box(canvas, x, y, text, colour, half_width):
+    from matplotlib.patches import Rectangle
     corner = (x - half_width, y - HALF_HEIGHT)
-    box = plots.pyplot().Rectangle(corner, 2 * half_width, 2 * HALF_HEIGHT, fill=False,
-                                   linewidth=2, edgecolor=colour)
+    box = Rectangle(corner, 2 * half_width, 2 * HALF_HEIGHT, fill=False, linewidth=2,
+                    edgecolor=colour)
     canvas.add_patch(box)
     canvas.text(x, y, text, color=colour, weight='bold', **STYLE)
 
 
 def draw_sum(canvas, x, y):
-    canvas.add_patch(plots.pyplot().Circle((x, y), RADIUS, fill=False, linewidth=2))
+    from matplotlib.patches import Circle
+    canvas.add_patch(Circle((x, y), RADIUS, fill=False, linewidth=2))
     canvas.text(x, y, '+', **STYLE)
 
 

@@ -162,11 +162,12 @@ def say_coherences(nets, of_trained, of_random):
 def figure_of_subspaces(maps, K, m):
     """A figure of maps {title: array (K m, K m)} of the cosines of columns, m of each of K
     subspaces. White lines lie between the subspaces."""
+    from matplotlib import colormaps
     # The diagonal is always 1, the cosine of a column with itself. The scale is chosen from the
     # other entries, so that they can be told apart.
     off_diagonal = ~np.eye(K * m, dtype=bool)
     top = scale_of([values[off_diagonal] for values in maps.values()], most=0.95)
-    grey_above = plots.pyplot().get_cmap(plots.FROM_BLACK).with_extremes(over='0.75')
+    grey_above = colormaps[plots.FROM_BLACK].with_extremes(over='0.75')
 
     # at most eight ticks, each in the middle of the columns of a head
     heads = range(1, K + 1, math.ceil(K / 8))

@@ -50,11 +50,12 @@ def main(words):
     s, c = read(words)
     figures.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
     views, classes = draw(s, c)
-    figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))
-    for column, view in zip(axes.T, views.values()):
-        for axis, picture in zip(column, visible(view)):
-            axis.imshow(picture)
-    plots.save_picture(s.out, figure)
+    with plots.house_style():
+        figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))
+        for column, view in zip(axes.T, views.values()):
+            for axis, picture in zip(column, visible(view)):
+                axis.imshow(picture)
+        plots.save_picture(s.out, figure)
     print(f'{s.out}: pictures of {s.dataset}, {s.split}, from top to bottom: {", ".join(classes)}')
     print(', '.join(f'{name}={show(value)}' for name, value in asdict(c).items()))
 

@@ -14,7 +14,7 @@ from analysis import layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import figures, networks, trained  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
-from engine.plots import COLOURS, DASHES, pyplot, whole_numbers  # noqa: E402
+from engine.plots import COLOURS, DASHES, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
@@ -165,6 +165,7 @@ def smooth(losses):
     return [losses[max(0, i - 9):i + 1].mean() for i in range(len(losses))]
 
 
+@house_style()
 def draw(path, x, y, curves, dashed=(), **axes):
     """Write a figure of curves: {name: list of numbers, or (places, numbers)}.
 
@@ -172,8 +173,8 @@ def draw(path, x, y, curves, dashed=(), **axes):
     curves that lie on each other. dashed: names of curves to draw dashed, and all others solid; the
     first dashed one has the colour of the first solid one, and so on.
     """
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
+    figure = empty_figure(6, 4)
+    axis = figure.subplots()
     others = [name for name in curves if name not in dashed]
     for name, values in curves.items():
         if isinstance(values, tuple):
@@ -194,20 +195,19 @@ def draw(path, x, y, curves, dashed=(), **axes):
     figures.plain_numbers(axis)
     figures.legend_below(figure, [axis])
     figure.savefig(path)
-    plt.close(figure)
     print(f'  {path}')
 
 
+@house_style()
 def draw_pictures(path, rows):
     """Write a figure of pictures: {name of a row: float (n, 3, H, W), as `shapes` gives them}."""
-    plt = pyplot()
     across = max(len(images) for images in rows.values())
-    figure, axes = plt.subplots(len(rows), across, squeeze=False, layout='constrained')
+    figure = empty_figure(6.4, 4.8)
+    axes = figure.subplots(len(rows), across, squeeze=False)
     for line, (name, images) in zip(axes, rows.items()):
         for axis, image in zip(line, augment.visible(images.detach())):
             axis.imshow(image)
             axis.set(xticks=[], yticks=[])
         line[0].set_ylabel(name)
     figure.savefig(path)
-    plt.close(figure)
     print(f'  {path}')

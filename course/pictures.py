@@ -25,7 +25,8 @@ from course.answers import lesson1, lesson2, lesson3, lesson4  # noqa: E402
 from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
 from course.lab import weights_of  # noqa: E402
 from engine.checkpoint import write_file  # noqa: E402
-from engine.plots import COLOURS, DASHES, FROM_BLACK, FROM_WHITE, pyplot  # noqa: E402
+from engine.plots import COLOURS, DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
+from engine.plots import empty_figure, house_style  # noqa: E402
 from engine.settings import Mistake, one_line_errors  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
 from prepare.lib.inputs import Parser  # noqa: E402
@@ -42,29 +43,28 @@ PIXELS_PER_INCH = 120
 SIDE = 32                           # pixels on each side of a drawn shape
 PATCH = 4                           # pixels on each side of a patch
 GRID = SIDE // PATCH                # patches on each side of a drawn shape
+# settings of matplotlib; texts may have formulas between $ signs
+LESSON_STYLE = {'text.parse_math': True, 'font.size': 12, 'figure.dpi': PIXELS_PER_INCH}
 
 
 # ---- what several lessons need ------------------------------------------------------------------
 
 def new_figure(height):
-    """An empty figure of WIDTH x height pixels. Its texts may have formulas between $ signs."""
-    plt = pyplot()
-    plt.rcParams['text.parse_math'] = True  # pyplot() turns it off, for folders with a $
-    plt.rcParams['font.size'] = 12
-    size = (WIDTH / PIXELS_PER_INCH, height / PIXELS_PER_INCH)
-    figure = plt.figure(figsize=size, dpi=PIXELS_PER_INCH, layout='constrained')
+    """An empty figure of WIDTH x height pixels."""
+    figure = empty_figure(WIDTH / PIXELS_PER_INCH, height / PIXELS_PER_INCH)
     figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # inches
     return figure
 
 
 def save(figure, path):
-    """Write a figure in 256 colours, which makes the file half as large, and close it."""
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]       # without the opacity
+    """Write a figure in 256 colours, which makes the file half as large."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]              # without the opacity
     image = Image.fromarray(np.ascontiguousarray(pixels))
     image = image.quantize(256, kmeans=1)   # without kmeans rare colours become grey
     write_file(path, lambda f: image.save(f, 'png'), 'wb')
-    pyplot().close(figure)
 
 
 def random_numbers(seed):
@@ -573,8 +573,10 @@ def main(argv):
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise Mistake(f'{args.out} cannot be written ({e.strerror}); name another --out') from None
+    from matplotlib import rc_context
     for n, path in paths.items():
-        save(PICTURES[n](), path)
+        with house_style(), rc_context(LESSON_STYLE):
+            save(PICTURES[n](), path)
         print(path)
 
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from engine.checkpoint import run_directory, write_file
-from engine.plots import LETTERS, pyplot, save_picture
+from engine.plots import LETTERS, save_picture
 from engine.settings import Mistake
 from engine.trained import is_untrained, progress_of
 
@@ -32,13 +32,13 @@ def check_free(path, overwrite, setting='--out', endings=PICTURES):
 def check_figure(picture, overwrite, setting='--out'):
     """check_free for a figure and for the table beside it. Raises ModuleNotFoundError without
     matplotlib."""
-    pyplot()
+    import matplotlib  # noqa: F401  (to know whether it is installed)
     check_free(picture, overwrite, setting)
     check_free(Path(picture).with_suffix('.csv'), overwrite, setting, ['.csv'])
 
 
 def save(picture, figure, columns, rows):
-    """Write a figure, and its table beside it; then close the figure."""
+    """Write a figure, and its table beside it."""
     def write_table(f):
         csv.writer(f, lineterminator='\n').writerows([columns, *rows])
 

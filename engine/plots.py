@@ -1,6 +1,7 @@
 """matplotlib as every figure here uses it, and the curve of a run. matplotlib is imported when it
 is first needed.
 """
+import contextlib
 from pathlib import Path
 
 from engine.checkpoint import read_log, write_file
@@ -23,32 +24,43 @@ WATCHED = {
 }
 
 
-def pyplot():
-    """matplotlib.pyplot, set up to write files in our colours. A $ in the name of a folder stays a
-    $."""
-    import matplotlib
-    from matplotlib import pyplot as plt
-    matplotlib.use('Agg')
+@contextlib.contextmanager
+def house_style():
+    """In this block matplotlib has its own defaults and our few settings, so that no settings of
+    the user change a picture. After the block, settings are again as they were. matplotlib reads
+    some of them when a part is drawn and others when the file is written, so a figure is made and
+    saved in the same block."""
+    import matplotlib.style
+    # first all colours with solid lines, then all with dashed ones
     colours = matplotlib.cycler(color=COLOURS)
-    styles = matplotlib.cycler(linestyle=('-', '--', ':'))
-    plt.rcParams['axes.prop_cycle'] = styles * colours
-    plt.rcParams['text.parse_math'] = False
-    plt.rcParams['font.size'] = LETTERS
-    plt.rcParams['axes.titlesize'] = 'medium'
-    plt.rcParams['figure.titlesize'] = 'medium'
-    plt.rcParams['savefig.dpi'] = 120
-    return plt
+    line_styles = matplotlib.cycler(linestyle=('-', '--', ':'))
+    ours = {
+        'axes.prop_cycle': line_styles * colours,
+        'axes.titlesize': 'medium',
+        'figure.titlesize': 'medium',
+        'font.size': LETTERS,
+        'savefig.dpi': 120,
+        'text.parse_math': False,  # a $ in the name of a folder stays a $
+    }
+    with matplotlib.style.context(['default', ours]):
+        yield
+
+
+def empty_figure(width, height, layout='constrained'):
+    """A figure of width x height inches. pyplot does not know it, so it is in no window or notebook
+    and nobody must close it. layout: the engine of matplotlib that places its parts, or None."""
+    from matplotlib.figure import Figure
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def save_picture(path, figure):
-    """Write a figure, and close it. The name of a file may have bytes that are no text. matplotlib
-    refuses them, so they become escapes."""
+    """Write a figure. The name of a file may have bytes that are no text. matplotlib refuses them,
+    so they become escapes."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
         text = label.get_text().encode('utf-8', 'backslashreplace')
         label.set_text(text.decode())
     ending = Path(path).suffix[1:].lower()
     write_file(path, lambda f: figure.savefig(f, format=ending), 'wb')
-    pyplot().close(figure)
 
 
 # ---- the curve of a run -------------------------------------------------------------------------
@@ -58,28 +70,37 @@ def draw_curve(run):
     telemetry there are panels of coding rate and sparsity too. Does nothing without matplotlib, or
     if the run ended before its first validation."""
     try:
-        plt = pyplot()
+        import matplotlib  # noqa: F401  (to know whether it is installed)
     except ModuleNotFoundError:
         return
     rows = read_log(run)
     if not rows:
         return
+    with house_style():
+        figure = figure_of_run(Path(run).name, rows)
+        save_picture(Path(run) / 'curve.png', figure)
+
+
+def figure_of_run(run_name, rows):
+    """The figure of draw_curve, from the rows of a log."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
     watched = [row for row in rows if 'rate_1' in row]
     names = []
     if watched:
         names = [name for name in WATCHED if f'{name}_1' in watched[0]]
 
-    figure = plt.figure(figsize=(7 + 3.6 * len(names), 4.2), layout='constrained')
+    figure = empty_figure(7 + 3.6 * len(names), 4.2)
     losses, *panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
     draw_losses(losses, rows)
-    losses.set_title(f'{Path(run).name}, {rows[-1]["step"]:,} steps')
-    colours = plt.cm.ScalarMappable(plt.Normalize(0, rows[-1]['step']), 'copper')
+    losses.set_title(f'{run_name}, {rows[-1]["step"]:,} steps')
+    colours = ScalarMappable(Normalize(0, rows[-1]['step']), 'copper')
     for panel, name in zip(panels, names):
         draw_layers(panel, watched, name, colours)
     if names:
         bar = figure.colorbar(colours, ax=panels, label='step')
         bar.locator = whole_numbers()
-    save_picture(Path(run) / 'curve.png', figure)
+    return figure
 
 
 def draw_losses(panel, rows):

@@ -8,6 +8,7 @@ MOST_NAMED = 40    # classes in a picture whose names can be read
 MOST_WRITTEN = 15  # classes in a picture whose counts can be read
 
 
+@plots.house_style()
 def report(labels, guesses, classes, picture, network=''):
     """Print the five most frequent confusions, and write the table and the picture of all.
 
@@ -49,7 +50,8 @@ def drawn(counts, names, network=''):
     has_counts = n <= MOST_WRITTEN
     inches_per_class = 0.6 if has_counts else 0.26
     side = 2.5 + inches_per_class * min(n, MOST_NAMED)
-    figure, axis = plots.pyplot().subplots(figsize=(side + 1, side), layout='compressed')
+    figure = plots.empty_figure(side + 1, side, 'compressed')
+    axis = figure.subplots()
 
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))  # a class may have no pictures
     image = axis.imshow(shares, cmap=plots.FROM_WHITE, vmin=0, vmax=1)

@@ -191,6 +191,7 @@ def reconstruct(x, model):
     return words, panels
 
 
+@plots.house_style()
 def draw(out, panels, title):
     """Write a grid of Panels, four in a row, under a title."""
     across = min(IN_A_ROW, len(panels))
@@ -198,7 +199,7 @@ def draw(out, panels, title):
     height = 2.75  # of a row, in inches
     if any(panel.below for panel in panels):
         height += 0.75
-    figure = plots.pyplot().figure(figsize=(2.4 * across, height * down + 0.6), layout='compressed')
+    figure = plots.empty_figure(2.4 * across, height * down + 0.6, 'compressed')
     for number, panel in enumerate(panels, 1):
         axis = figure.add_subplot(down, across, number, xticks=[], yticks=[])
         axis.imshow(panel.pixels)

@@ -112,13 +112,15 @@ def network_predictions(model, x, y, autocast):
     return torch.cat(guesses).float().cpu()
 
 
+@plots.house_style()
 def draw(errors, models, title, table):
     """Write curves to a table, and as a picture next to it.
 
     Bands are two standard errors wide to each side. Networks have solid lines, estimators dashed
     ones. errors: of `curves`; models: the names of the networks; table: a path.
     """
-    figure, axis = plots.pyplot().subplots(figsize=(6.4, 4), layout='constrained')
+    figure = plots.empty_figure(6.4, 4)
+    axis = figure.subplots()
     labels = figures.told_apart(models)
     rows = []
     for name, (mean, error) in errors.items():

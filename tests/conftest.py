@@ -158,7 +158,6 @@ def undrawn(monkeypatch):
     def save_picture(path, figure):
         not_drawn.append(figure)
         Path(path).write_bytes(b'a picture')
-        plots.pyplot().close(figure)
 
     monkeypatch.setattr(plots, 'save_picture', save_picture)
     monkeypatch.setattr(figures, 'save_picture', save_picture)  # which it has imported by its name

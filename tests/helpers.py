@@ -249,7 +249,7 @@ def fails(capsys, main, *words):
 # To import torch takes seconds, so these processes are forked from one that has imported it, and
 # what most runs import beside it
 PREPARED = multiprocessing.get_context('forkserver')
-PREPARED.set_forkserver_preload(['torch._dynamo', 'torch.distributed.nn', 'matplotlib.pyplot'])
+PREPARED.set_forkserver_preload(['torch._dynamo', 'torch.distributed.nn', 'matplotlib.figure'])
 
 
 def run(*words, cwd=None, **env):
