@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
-from helpers import save_run
+from helpers import ROOT, run_anew, run_here, save_run
 from insides import cropped, fresh, shows
+from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.text import Text
@@ -41,7 +43,8 @@ def picture(place, undrawn, tmp_path):
 
 def lay_out(figure):
     """Give all parts of a figure their places, and the axes their numbers, which takes half a second."""
-    FigureCanvasAgg(figure).draw()
+    with plots.house_style():
+        FigureCanvasAgg(figure).draw()
 
 
 def written(figure):
@@ -210,3 +213,117 @@ def test_the_loss_has_a_unit_where_it_is_a_cross_entropy():
     assert plots.loss_label([{'loss': 1.0}, {'loss': 1.0, 'top1': 0.5}]) == 'loss, nats'
     assert plots.loss_label([{'loss': 1.0, 'bits_per_byte': 0.5}]) == 'loss, nats'
     assert plots.loss_label([{'loss': 1.0}]) == 'loss'                  # squared errors
+
+
+# ---- matplotlib of the user
+
+MATPLOTLIBRC = """
+axes.facecolor: black
+axes.prop_cycle: cycler(color=['red', 'yellow'])
+figure.constrained_layout.h_pad: 0.5
+figure.dpi: 50
+figure.facecolor: black
+font.family: monospace
+font.size: 20
+image.cmap: gray
+image.interpolation: bilinear
+image.origin: lower
+legend.loc: upper left
+lines.linewidth: 5
+lines.markersize: 2
+path.simplify: False
+savefig.bbox: tight
+savefig.dpi: 50
+savefig.facecolor: black
+xtick.direction: in
+"""
+NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'
+LESSON = """
+import torch
+from course import lab
+lab.draw('lab.png', 'step', 'loss', {'a': [3, 1, 2], 'b': [1, 2, 3]})
+lab.draw_pictures('lab_pictures.png', {'random': torch.rand(2, 3, 8, 8)})
+"""
+
+
+@pytest.fixture
+def commands(place, tiny, tmp_path):
+    """Commands of all parts of the project that draw: {picture: words}."""
+    lesson = tmp_path / 'lesson.py'
+    lesson.write_text(LESSON)
+    data = f'--data_dir={place}/data'
+    network = [f'--ckpt={place}/runs/crate', data]
+    a_run = tmp_path / 'a_run'
+    a_run.mkdir()
+    row = {'step': 0, 'seen': 0, 'seconds': 0, 'loss': 1}
+    rows = [row | {'split': 'train'}, row | {'split': 'val'}]
+    (a_run / 'log.jsonl').write_text('\n'.join(json.dumps(row) for row in rows) + '\n')
+    return {
+        'run/curve.png': ['train.py', *tiny, '--telemetry=true', '--out_dir=run',
+                          '--overwrite=true'],
+        'layers.png': ['analyze.py', 'layers', *network, '--num_samples=2'],
+        'attention.png': ['analyze.py', 'attention', *network, '--num_samples=1'],
+        'augment.png': ['analyze.py', 'augment', data, '--dataset=pics', '--rows=1'],
+        'curves.png': ['analyze.py', 'curves', a_run],
+        'diagram.png': ['analyze.py', 'diagram', '--out=diagram.png', '--overwrite=true'],
+        'x.png': ['eval.py', *network, '--confusion=x.png', '--overwrite=true'],
+        'y.png': ['sample.py', network[0], f'--image={place}/FOLDER', '--out=y.png'],
+        'lesson3.png': ['course/pictures.py', '3', '--out=.'],
+        'lab.png': [lesson],
+    }
+
+
+def test_settings_of_the_user_change_no_picture(commands, tmp_path):
+    (tmp_path / 'matplotlibrc').write_text(MATPLOTLIBRC)
+    of_user = {'MATPLOTLIBRC': str(tmp_path / 'matplotlibrc'), 'MPLBACKEND': NOTEBOOK}
+    words = [[str(word) for word in command] for command in commands.values()]
+    pictures = []
+    for name, variables in (('usual', {}), ('user', of_user)):
+        folder = tmp_path / name
+        folder.mkdir()
+        run_anew(words, folder, PYTHONPATH=str(ROOT), **variables)
+        files = {}
+        for path in folder.rglob('*.png'):
+            files[str(path.relative_to(folder))] = path.read_bytes()
+        pictures.append(files)
+
+    usual, user = pictures
+    assert usual.keys() == user.keys() == commands.keys() | {'lab_pictures.png'}
+    different = [name for name in sorted(usual) if usual[name] != user[name]]
+    assert different == []
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """This process has the settings of matplotlib of a user in a notebook."""
+    file = tmp_path / 'matplotlibrc'
+    file.write_text(MATPLOTLIBRC)
+    monkeypatch.setitem(matplotlib.rcParams, 'backend', NOTEBOOK)
+    with matplotlib.rc_context(fname=file):
+        yield
+
+
+def fail(*words):
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize('picture', [
+    'run/curve.png', 'layers.png', 'augment.png', 'curves.png', 'diagram.png', 'x.png', 'y.png',
+    'lesson3.png', 'lab.png'])
+def test_matplotlib_is_as_it_was_after_a_picture_and_after_an_error(picture, commands, user, curve,
+                                                                    tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = dict(matplotlib.rcParams)
+    assert before['font.size'] == 20 and before['backend'] == NOTEBOOK
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FigureCanvasAgg, 'draw', fail)
+        with pytest.raises(ZeroDivisionError):
+            run_here(*commands[picture])
+    assert dict(matplotlib.rcParams) == before
+
+    run_here(*commands[picture])
+    assert (tmp_path / picture).exists()
+    assert dict(matplotlib.rcParams) == before
+    assert matplotlib.get_backend() == NOTEBOOK
+    assert not pyplot.get_fignums()     # a notebook would show them
