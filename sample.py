@@ -114,7 +114,7 @@ def continue_text(c, text, tokenizer, model):
         if i > 0:
             print('-' * 40)
         print(text, end='', flush=True)
-        tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k or None, c.top_p)
+        tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k, c.top_p)
         ids = (token.item() for token in tokens)            # token: (1, 1)
         for new_text in until(stop, texts_of(tokenizer, ids)):
             print(new_text, end='', flush=True)

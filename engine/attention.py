@@ -1,7 +1,8 @@
-"""A model file computes attention in two forms: PyTorch's fused kernel, and the lines below it.
+"""The function `attention` of a model file has two forms: PyTorch's fused kernel, and the lines
+below it, which spell out what it computes.
 
-Whoever edits these lines must delete the kernel. Else the edit counts in training in bfloat16 on a
-CPU alone. So a run compares both forms before it begins.
+If you edit the lines and leave the kernel, your edit runs in training in bfloat16 on a CPU, and
+nowhere else. So a run compares both forms before it begins.
 """
 import copy
 
@@ -14,12 +15,12 @@ MOST_TOKENS = 512   # with more the kernel runs always
 
 
 def check_forms(model):
-    """Raises Mistake if a module with attention computes one thing with PyTorch's kernel, and
-    another thing by the lines below it.
+    """Raises Mistake if an attention module of a network computes one thing with the kernel and
+    another with the lines.
 
-    Each module gets the same random tokens twice. In float64 the lines run if there is a gradient,
-    and the kernel runs if there is none. The modules are copies with random weights of usual size,
-    because with small weights attention is nearly the same everywhere.
+    Each module gets the same random tokens twice, in float64, where both forms are exact. With
+    gradients the lines run, and without them the kernel. A copy of the module does it, with larger
+    weights: with those of a new network, each token would take nearly the same from all others.
     """
     tokens = min(MOST_TOKENS, getattr(model.config, 'block_size', MOST_TOKENS))
     with torch.random.fork_rng(devices=[]):     # the run draws the numbers that it would draw
@@ -28,18 +29,19 @@ def check_forms(model):
             projection = getattr(module, 'U', getattr(module, 'QKV', None))
             if not isinstance(projection, nn.Linear):
                 continue
-            attention = random_copy(module)
             z = torch.randn(1, tokens, projection.in_features, dtype=torch.float64)
             try:
+                attention = random_copy(module)
                 with torch.no_grad():
-                    kernel = attention(z)
-                lines = attention(z)
+                    of_kernel = attention(z)
+                of_lines = attention(z)
             except Exception:   # such as of a module that takes another number of tokens
                 continue
-            if not torch.allclose(kernel, lines, rtol=1e-6, atol=1e-9):
-                raise Mistake('attention gives one result by PyTorch\'s kernel, and another by the '
-                              f'lines below it, in {type(module).__module__}.py; delete the '
-                              'statement that returns F.scaled_dot_product_attention there')
+            if not torch.allclose(of_kernel, of_lines, rtol=1e-6, atol=1e-9):
+                raise Mistake(f'{type(module).__name__} computes one thing with PyTorch\'s kernel, '
+                              'and another thing with the lines below the kernel; delete the '
+                              'statement that returns F.scaled_dot_product_attention, in '
+                              f'{type(module).__module__}.py')
 
 
 def random_copy(module):
