@@ -195,173 +195,178 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         fastest_step_seconds = seconds_at_full_speed(model, rows, device, request.augment)
 
     # ---- files, batches, clocks
-    run = RunDirectory(c, config_json(request, meta, model), step, resumed)
-    batches = task.training_batches(first_step=step)
-    threads = Threads(device.type)  # of the CPU: fewer where another program needs a core
-    signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
-    clock = Clock(training_seconds, step)  # stands still during validations
-    last_save_time = time.monotonic()
-    # over all processes; pictures or prompts count as one token each
-    tokens_per_step = task.rows_per_step * task.tokens_per_row
-    # the first step whose loss or gradient was not finite; infinity as long as there is none
-    first_bad_step = torch.tensor(math.inf).to(device.name)
+    with RunDirectory(c, config_json(request, meta, model), step, resumed) as run:
+        batches = task.training_batches(first_step=step)
+        threads = Threads(device.type)  # of the CPU: fewer where another program needs a core
+        signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
+        clock = Clock(training_seconds, step)  # stands still during validations
+        last_save_time = time.monotonic()
+        # over all processes; pictures or prompts count as one token each
+        tokens_per_step = task.rows_per_step * task.tokens_per_row
+        # the first step whose loss or gradient was not finite; infinity as long as there is none
+        first_bad_step = torch.tensor(math.inf).to(device.name)
 
-    while True:
-        # ---- what is due before this step
-        progress = f'step {step:6d} of {c.max_iters}'
-        lr_factor = learning_rate_factor(c, step)
-        lr = c.learning_rate * lr_factor
-        finished = step >= c.max_iters
-        time_to_validate = finished or step % c.eval_interval == 0
-        minutes_since_save = (time.monotonic() - last_save_time) / 60
-        time_to_save = c.checkpoint_minutes > 0 and minutes_since_save > c.checkpoint_minutes
-        # all processes must go the same way, even if one alone got the signal
-        time_to_save = any_process(time_to_save)
-        stop_requested = any_process(bool(signals))
+        while True:
+            # ---- what is due before this step
+            progress = f'step {step:6d} of {c.max_iters}'
+            lr_factor = learning_rate_factor(c, step)
+            lr = c.learning_rate * lr_factor
+            finished = step >= c.max_iters
+            time_to_validate = finished or step % c.eval_interval == 0
+            minutes_since_save = (time.monotonic() - last_save_time) / 60
+            time_to_save = c.checkpoint_minutes > 0 and minutes_since_save > c.checkpoint_minutes
+            # all processes must go the same way, even if one alone got the signal
+            time_to_save = any_process(time_to_save)
+            stop_requested = any_process(bool(signals))
 
-        # ---- validate, save, stop
-        if time_to_validate or time_to_save or stop_requested:
-            raise_if_diverged(first_bad_step)  # before bad weights are saved; waits for the GPU
-            raise_if_weights_not_finite(model, step)
-            clock.stop()
+            # ---- validate, save, stop
+            if time_to_validate or time_to_save or stop_requested:
+                raise_if_diverged(first_bad_step)  # before bad weights are saved; waits for the GPU
+                raise_if_weights_not_finite(model, step)
+                clock.stop()
 
-            metrics = None
-            if time_to_validate and not stop_requested:
-                metrics = evaluate(eval_model, task, device, signals)
-                if metrics is None:  # a signal came. The resumed run begins with this validation
-                    stop_requested = True
+                metrics = None
+                if time_to_validate and not stop_requested:
+                    metrics = evaluate(eval_model, task, device, signals)
+                    # None: a signal came. The resumed run begins with this validation
+                    if metrics is None:
+                        stop_requested = True
 
-            if metrics is not None:
-                raise_if_not_finite(metrics, eval_model, task, device, step)
-                print_main(f'{progress}  validation  {report.metrics_line(metrics)}  '
-                           f'({clock.training_seconds:.0f} s of training)')
-                warning = task.warning(metrics)
-                if warning and step >= 0.1 * c.max_iters:  # at first every network looks bad
-                    print_main(f'{progress}  {warning}')
+                if metrics is not None:
+                    raise_if_not_finite(metrics, eval_model, task, device, step)
+                    print_main(f'{progress}  validation  {report.metrics_line(metrics)}  '
+                               f'({clock.training_seconds:.0f} s of training)')
+                    warning = task.warning(metrics)
+                    if warning and step >= 0.1 * c.max_iters:  # at first every network looks bad
+                        print_main(f'{progress}  {warning}')
 
-                if c.show_samples and is_main():
-                    sample = sample_of(eval_model, task, device, c.seed)
-                    if sample:
-                        print(f'{progress}  sample  {sample}', flush=True)
+                    if c.show_samples and is_main():
+                        sample = sample_of(eval_model, task, device, c.seed)
+                        if sample:
+                            print(f'{progress}  sample  {sample}', flush=True)
 
-                if c.telemetry:
-                    metrics |= telemetry(eval_model, task)
-                if c.probe_interval > 0 and (finished or step % c.probe_interval == 0):
-                    scores = probe(eval_model, task)
-                    print_main('features  ' + report.metrics_line(scores))
-                    metrics |= scores
+                    if c.telemetry:
+                        metrics |= telemetry(eval_model, task)
+                    if c.probe_interval > 0 and (finished or step % c.probe_interval == 0):
+                        scores = probe(eval_model, task)
+                        print_main('features  ' + report.metrics_line(scores))
+                        metrics |= scores
 
-                # the log, then weights, then last.pt. A resumed run begins where the last.pt on the
-                # disk says, and writes the later lines of the log again: so a kill loses nothing
-                run.log(step, 'val', metrics, lr, step * tokens_per_step, clock.training_seconds)
+                    # the log, then weights, then last.pt. A resumed run begins where the last.pt on
+                    # the disk says, and writes the later lines of the log again: so a kill loses
+                    # nothing
+                    run.log(step, 'val', metrics, lr, step * tokens_per_step,
+                            clock.training_seconds)
 
-                # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of two
-                # steps cannot be compared, so its latest weights are kept
-                error = task.error(metrics)
-                is_best = error is None or error < best_error
-                if is_best:
-                    run.save_weights('best', eval_model, step)
-                if error is not None:
-                    best_error = min(best_error, error)
-                if c.keep_checkpoints:
-                    run.save_weights(f'step_{step}', eval_model, step)
+                    # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of
+                    # two steps cannot be compared, so its latest weights are kept
+                    error = task.error(metrics)
+                    is_best = error is None or error < best_error
+                    if is_best:
+                        run.save_weights('best', eval_model, step)
+                    if error is not None:
+                        best_error = min(best_error, error)
+                    if c.keep_checkpoints:
+                        run.save_weights(f'step_{step}', eval_model, step)
 
-                if c.target_loss != 0 and metrics['loss'] <= c.target_loss:
-                    print_main(f'target loss {c.target_loss} reached at step {step} after '
-                               f'{clock.training_seconds:.1f} s of training')
-                    finished = True
+                    if c.target_loss != 0 and metrics['loss'] <= c.target_loss:
+                        print_main(f'target loss {c.target_loss} reached at step {step} after '
+                                   f'{clock.training_seconds:.1f} s of training')
+                        finished = True
 
-            if metrics is None:  # no validation has tried these weights
-                raise_if_batch_not_finite(model, task, device, step)
-            run.save_last(model, average, optimizers, scaler, step, best_error,
-                          clock.training_seconds)
-            if stop_requested or finished:
-                break
-            last_save_time = time.monotonic()
-            threads.restart()
-            clock.start(step)
+                if metrics is None:  # no validation has tried these weights
+                    raise_if_batch_not_finite(model, task, device, step)
+                run.save_last(model, average, optimizers, scaler, step, best_error,
+                              clock.training_seconds)
+                if stop_requested or finished:
+                    break
+                last_save_time = time.monotonic()
+                threads.restart()
+                clock.start(step)
 
-        # ---- forward and backward: the gradients of all passes add up
-        threads.adapt()
-        optim.set_rates(optimizers, lr_factor, weight_decay_at(c, step))
-        torch.manual_seed(dropout_seed(c, step))  # so a resumed run draws the same numbers
+            # ---- forward and backward: the gradients of all passes add up
+            threads.adapt()
+            optim.set_rates(optimizers, lr_factor, weight_decay_at(c, step))
+            torch.manual_seed(dropout_seed(c, step))  # so a resumed run draws the same numbers
 
-        mean_loss = 0.0
-        mean_extras = Counter()
-        # with 2 processes, n_passes is half of gradient_accumulation_steps: each has other rows
-        for micro_step in range(task.n_passes):
-            x, y = next(batches)
+            mean_loss = 0.0
+            mean_extras = Counter()
+            # with 2 processes, n_passes is half of gradient_accumulation_steps: each has other rows
+            for micro_step in range(task.n_passes):
+                x, y = next(batches)
+                if world_size() > 1:
+                    # gradients travel between the processes in the last pass alone, as with
+                    # no_sync()
+                    is_last_pass = micro_step == task.n_passes - 1
+                    network.require_backward_grad_sync = is_last_pass
+
+                with device.autocast:
+                    objective, loss, extras = training_loss(network, x, y)
+                scaler.scale(objective / task.n_passes).backward()
+
+                # kept on the device: .item() here would wait for the GPU in every pass
+                mean_loss = mean_loss + loss.detach() / task.n_passes
+                for name, number in extras.items():
+                    mean_extras[name] += number / task.n_passes
+
             if world_size() > 1:
-                # gradients travel between the processes in the last pass alone, as with no_sync()
-                is_last_pass = micro_step == task.n_passes - 1
-                network.require_backward_grad_sync = is_last_pass
+                raise_if_weight_unused(model)
 
-            with device.autocast:
-                objective, loss, extras = training_loss(network, x, y)
-            scaler.scale(objective / task.n_passes).backward()
+            # ---- clip and step
+            if hasattr(model, 'before_step'):  # DINO freezes its last layer for a while
+                model.before_step(step / c.max_iters)
 
-            # kept on the device: .item() here would wait for the GPU in every pass
-            mean_loss = mean_loss + loss.detach() / task.n_passes
-            for name, number in extras.items():
-                mean_extras[name] += number / task.n_passes
-
-        if world_size() > 1:
-            raise_if_weight_unused(model)
-
-        # ---- clip and step
-        if hasattr(model, 'before_step'):  # DINO freezes its last layer for a while
-            model.before_step(step / c.max_iters)
-
-        for optimizer in optimizers:
-            scaler.unscale_(optimizer)
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        grad_norm = torch.nn.utils.get_total_norm(gradients)
-        if c.grad_clip > 0:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
-
-        # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step by itself
-        # would hold back only the one with this gradient.) scaler.update then lowers the scale
-        overflow = scaler.is_enabled() and not grad_norm.isfinite()
-        if not overflow:
             for optimizer in optimizers:
-                scaler.step(optimizer)
-        scaler.update()
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
+                scaler.unscale_(optimizer)
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            grad_norm = torch.nn.utils.get_total_norm(gradients)
+            if c.grad_clip > 0:
+                torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
 
-        # remember the first step whose loss or gradient is not finite. The next log or validation
-        # looks at it, because to look at it now would wait for the GPU
-        is_finite = mean_loss.isfinite()
-        if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
-            is_finite = is_finite & grad_norm.isfinite()
-        bad_step = torch.where(is_finite, math.inf, step)
-        first_bad_step = torch.minimum(first_bad_step, bad_step)
+            # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step by
+            # itself would hold back only the one with this gradient.) scaler.update then lowers the
+            # scale
+            overflow = scaler.is_enabled() and not grad_norm.isfinite()
+            if not overflow:
+                for optimizer in optimizers:
+                    scaler.step(optimizer)
+            scaler.update()
+            for optimizer in optimizers:
+                optimizer.zero_grad(set_to_none=True)
 
-        if average is not None:
-            average.update_parameters(model)
-        if hasattr(model, 'after_step'):  # DINO's teacher follows its student
-            model.after_step(step / c.max_iters, distributed.all_sum)
+            # remember the first step whose loss or gradient is not finite. The next log or
+            # validation looks at it, because to look at it now would wait for the GPU
+            is_finite = mean_loss.isfinite()
+            if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
+                is_finite = is_finite & grad_norm.isfinite()
+            bad_step = torch.where(is_finite, math.inf, step)
+            first_bad_step = torch.minimum(first_bad_step, bad_step)
 
-        # ---- print and log
-        if step % c.log_interval == 0:
-            raise_if_diverged(first_bad_step)
-            train_loss = all_mean(mean_loss)  # waits for the GPU
-            clock.lap(step)
+            if average is not None:
+                average.update_parameters(model)
+            if hasattr(model, 'after_step'):  # DINO's teacher follows its student
+                model.after_step(step / c.max_iters, distributed.all_sum)
 
-            line = (f'{progress}  loss {train_loss:.4f}  lr {lr:.2e}  '
-                    f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
-            if device.type == 'cuda':  # mfu: the share of the speed of large matrix products
-                line += f'  mfu {min(1, fastest_step_seconds / clock.step_seconds):.0%}'
-            print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
+            # ---- print and log
+            if step % c.log_interval == 0:
+                raise_if_diverged(first_bad_step)
+                train_loss = all_mean(mean_loss)  # waits for the GPU
+                clock.lap(step)
 
-            row = {name: all_mean(number) for name, number in mean_extras.items()}
-            row['loss'] = train_loss
-            row['grad_norm'] = grad_norm.item()
-            run.log(step, 'train', row, lr, (step + 1) * tokens_per_step, clock.training_seconds)
-        step += 1
+                line = (f'{progress}  loss {train_loss:.4f}  lr {lr:.2e}  '
+                        f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
+                if device.type == 'cuda':  # mfu: the share of the speed of large matrix products
+                    line += f'  mfu {min(1, fastest_step_seconds / clock.step_seconds):.0%}'
+                print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
+
+                row = {name: all_mean(number) for name, number in mean_extras.items()}
+                row['loss'] = train_loss
+                row['grad_norm'] = grad_norm.item()
+                run.log(step, 'train', row, lr, (step + 1) * tokens_per_step,
+                        clock.training_seconds)
+            step += 1
 
     # ---- the end
-    run.close()
     if is_main():
         plots.draw_curve(c.out_dir)
     if stop_requested:

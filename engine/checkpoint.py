@@ -132,15 +132,25 @@ def write_new_weights(path, weights, step):
 
 class RunDirectory:
     """A new run directory, or one to go on in. While it is open no other process writes there.
-    Every process of a run has one, and that of the main process alone does anything."""
+    Every process of a run has one, and that of the main process alone does anything. A `with` block
+    closes it, also where the run ends with an exception."""
 
     def __init__(self, c, config, step, resumed):
         """c: the run's TrainConfig; config: what config.json is to hold; step: the first one."""
         self.out = Path(c.out_dir)
-        self.wandb = None
+        self.log_file = None
         self.tensorboard = None
+        self.wandb_run = None
         if not is_main():
             return
+        try:
+            self.open(c, config, step, resumed)
+        except BaseException:
+            self.close(failed=True)
+            raise
+
+    def open(self, c, config, step, resumed):
+        """In the main process: lock the directory, make it that of this run, open the logs."""
         # a missing library is noticed before anything is written
         if c.wandb_log:
             import wandb
@@ -168,12 +178,18 @@ class RunDirectory:
             run_id = None  # W&B makes one up
             if id_file.exists():  # the run is resumed, and goes on there too
                 run_id = id_file.read_text().strip() or None
-            wandb_run = wandb.init(project=c.wandb_project, name=name, config=config, id=run_id,
-                                   resume='allow')
-            write_file(id_file, lambda f: f.write(wandb_run.id))
-            self.wandb = wandb
+            # create_new: whoever calls this may have a W&B run of their own, which stays as it is
+            self.wandb_run = wandb.init(project=c.wandb_project, name=name, config=config,
+                                        id=run_id, resume='allow', reinit='create_new')
+            write_file(id_file, lambda f: f.write(self.wandb_run.id))
         if c.tensorboard:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error_type, error, traceback):
+        self.close(failed=error_type is not None)
 
     def log(self, step, split, numbers, lr, seen, seconds):
         """Write a line of log.jsonl, and its numbers to W&B and TensorBoard if they are used. seen:
@@ -188,9 +204,9 @@ class RunDirectory:
         self.log_file.write(json.dumps(row) + '\n')
         self.log_file.flush()
 
-        if self.wandb:
+        if self.wandb_run:
             curves = {f'{split}/{name}': value for name, value in numbers.items()}
-            self.wandb.log(curves, step=step)
+            self.wandb_run.log(curves, step=step)
         if self.tensorboard:
             for name, value in numbers.items():
                 if value is not None:
@@ -221,15 +237,18 @@ class RunDirectory:
         os.fsync(self.log_file.fileno())  # the log is on the disk before last.pt counts on it
         write_file(self.out / 'last.pt', lambda f: torch.save(state, f), 'wb')
 
-    def close(self):
-        if is_main():
+    def close(self, failed):
+        """failed: whether an exception has ended the run, as W&B then shows it."""
+        if self.log_file:
             self.log_file.close()
         if self.tensorboard:
             self.tensorboard.close()
+        if self.wandb_run:
+            self.wandb_run.finish(exit_code=1 if failed else 0)
 
 
 def locked_log(out_dir):
-    """log.jsonl of a run directory, open and locked until this process ends: whoever writes to the
+    """log.jsonl of a run directory, open, and locked until it is closed: whoever writes to the
     directory has this lock. Raises Mistake if the directory cannot be written, or if another
     process has the lock. Workers that this process forks do not keep it."""
     try:

@@ -2,16 +2,18 @@
 of the optimizer."""
 import math
 import signal
+import subprocess
 import sys
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, column, config_of, go, losses,
-                     run_anew)
+from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, before_step, column, config_of, go,
+                     losses, run_anew)
 
 from engine.checkpoint import read_log
-from engine.settings import show
+from engine.settings import Mistake, show
 from engine.trained import load_model, open_run, read_config, read_last, read_weights
 from tasks.task_text import NextToken
 from tasks.text import TextSplit
@@ -187,15 +189,137 @@ def test_a_config_file_resumes_a_run_where_it_was_moved(tiny, tmp_path):
     assert not (tmp_path / 'old').exists()
 
 
-# ---- other logs
+# ---- a run that fails
+
+LOCK = """
+import fcntl, sys
+fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+def is_locked(path):
+    """Whether another process is refused the lock of a file."""
+    return subprocess.run([sys.executable, '-c', LOCK, path], capture_output=True).returncode != 0
+
+
+def fail_in_step_1(monkeypatch):
+    def fail():
+        raise ZeroDivisionError
+
+    before_step(monkeypatch, 1, fail)
+
+
+def test_a_run_locks_its_log(tiny, tmp_path, monkeypatch):
+    locks = []
+    before_step(monkeypatch, 1, lambda: locks.append(is_locked(tmp_path / 'log.jsonl')))
+
+    go(*tiny, f'--out_dir={tmp_path}')
+
+    assert locks == [True]
+    assert not is_locked(tmp_path / 'log.jsonl')
+
+
+def test_a_run_that_fails_leaves_its_directory_to_others(tiny, tmp_path, monkeypatch):
+    """As long as the exception is there, too: a notebook keeps the last one."""
+    fail_in_step_1(monkeypatch)
+    with pytest.raises(ZeroDivisionError) as kept:
+        go(*tiny, f'--out_dir={tmp_path}')
+
+    assert kept.traceback
+    assert not is_locked(tmp_path / 'log.jsonl')
+
+
+def test_a_run_that_cannot_begin_leaves_its_directory_to_others(tiny, tmp_path):
+    (tmp_path / 'config.json').mkdir()
+    with pytest.raises(Mistake) as kept:
+        go(*tiny, f'--out_dir={tmp_path}')
+
+    assert kept.traceback
+    assert not is_locked(tmp_path / 'log.jsonl')
+
+
+# ---- Weights & Biases
 
 @pytest.fixture
-def wandb(monkeypatch):
-    wandb = MagicMock()
-    wandb.init.return_value.id = 'abc'
-    monkeypatch.setitem(sys.modules, 'wandb', wandb)
-    return wandb
+def wandb_runs(tmp_path, monkeypatch):
+    """The W&B runs that have ended, in a list: of each the id, the config, the last numbers and the
+    exit code. They stay on this machine."""
+    wandb = pytest.importorskip('wandb')
+    monkeypatch.setenv('WANDB_MODE', 'offline')
+    monkeypatch.setenv('WANDB_DIR', str(tmp_path))
+    monkeypatch.setenv('WANDB_SILENT', 'true')
+    runs = []
+    finish = wandb.Run.finish
 
+    def keep_and_finish(run, exit_code=0):
+        run.log({}, commit=True)  # W&B holds the last row back until the next one, or the end
+        runs.append(SimpleNamespace(id=run.id, settings=run.config.get('settings'),
+                                    numbers=dict(run.summary), exit_code=exit_code))
+        finish(run, exit_code)
+
+    monkeypatch.setattr(wandb.Run, 'finish', keep_and_finish)
+    return runs
+
+
+@pytest.fixture
+def two_runs(wandb_runs, tiny, tmp_path):
+    """Two run directories of one process, which differ in their learning rates."""
+    out_dirs = []
+    for rate in ('0.001', '0.002'):
+        out_dirs.append(tmp_path / rate)
+        go(*tiny, '--wandb_log=true', f'--learning_rate={rate}', f'--out_dir={out_dirs[-1]}')
+    return out_dirs
+
+
+def test_each_run_is_a_wandb_run_of_its_own(two_runs, wandb_runs):
+    first, second = wandb_runs
+
+    assert first.id != second.id
+    assert first.settings['learning_rate'] == 0.001
+    assert second.settings['learning_rate'] == 0.002
+    for out, run in zip(two_runs, wandb_runs):
+        assert (out / 'wandb_id.txt').read_text() == run.id
+        assert run.numbers['train/loss'] == column(out, 'train')[-1]
+        assert run.numbers['val/loss'] == column(out, 'val')[-1]
+
+
+def test_a_run_goes_on_in_its_own_wandb_run(two_runs, wandb_runs):
+    for out in two_runs:
+        go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
+
+    ids = [run.id for run in wandb_runs]
+    assert ids[2:] == ids[:2]
+    assert wandb_runs[3].numbers['val/loss'] == column(two_runs[1], 'val')[-1]
+
+
+def test_a_run_that_replaces_another_is_a_new_wandb_run(two_runs, wandb_runs, tiny):
+    go(*tiny, '--overwrite=true', '--wandb_log=true', f'--out_dir={two_runs[0]}')
+
+    assert wandb_runs[2].id != wandb_runs[0].id
+
+
+def test_a_wandb_run_of_the_caller_goes_on(wandb_runs, tiny, tmp_path):
+    import wandb
+    own = wandb.init(project='own')
+    go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}/a')
+
+    assert wandb.run is own
+    wandb.log({'x': 1})
+    own.finish()
+    numbers = wandb_runs[1].numbers
+    assert numbers['x'] == 1
+    assert 'val/loss' not in numbers
+
+
+def test_wandb_learns_that_a_run_has_failed(wandb_runs, tiny, tmp_path, monkeypatch):
+    fail_in_step_1(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}')
+
+    assert [run.exit_code for run in wandb_runs] == [1]
+
+
+# ---- TensorBoard
 
 @pytest.fixture
 def tensorboard(monkeypatch):
@@ -205,24 +329,9 @@ def tensorboard(monkeypatch):
 
 
 @pytest.fixture
-def logged_run(wandb, tensorboard, tiny, tmp_path):
-    go(*tiny, '--tensorboard=true', '--wandb_log=true', f'--out_dir={tmp_path}')
+def logged_run(tensorboard, tiny, tmp_path):
+    go(*tiny, '--tensorboard=true', f'--out_dir={tmp_path}')
     return tmp_path
-
-
-def validations(out):
-    """{step: loss} of the log."""
-    return dict(zip([0, 3, 6], column(out, 'val')))
-
-
-def test_weights_and_biases_gets_each_validation(wandb, logged_run):
-    val_losses = {}
-    for call in wandb.log.call_args_list:
-        curves = call.args[0]
-        if 'val/loss' in curves:
-            val_losses[call.kwargs['step']] = curves['val/loss']
-
-    assert val_losses == validations(logged_run)
 
 
 def test_tensorboard_gets_each_validation_and_the_other_columns(tensorboard, logged_run):
@@ -231,28 +340,31 @@ def test_tensorboard_gets_each_validation_and_the_other_columns(tensorboard, log
         name, value, step = call.args
         curves.setdefault(name, {})[step] = float(value)
 
-    assert curves['val/loss'] == validations(logged_run)
+    assert curves['val/loss'] == dict(zip([0, 3, 6], column(logged_run, 'val')))
     assert curves.keys() >= {'train/loss', 'train/lr', 'val/bits_per_byte', 'val/seconds'}
 
 
-def test_a_new_run_is_a_new_one_in_other_logs(wandb, tensorboard, logged_run):
-    assert wandb.init.call_args.kwargs['id'] is None  # W&B makes one up
+def test_a_run_goes_on_in_tensorboard(tensorboard, logged_run):
     tensorboard.SummaryWriter.assert_called_with(logged_run, purge_step=None)
 
-
-def test_a_run_goes_on_in_other_logs(wandb, tensorboard, logged_run):
     go('--init_from=resume', f'--out_dir={logged_run}', '--max_iters=7')
 
-    assert wandb.init.call_args.kwargs['id'] == 'abc'
     tensorboard.SummaryWriter.assert_called_with(logged_run, purge_step=6)
 
 
-def test_a_run_that_replaces_another_begins_new_ones_in_other_logs(wandb, tiny, logged_run):
+def test_a_run_that_fails_closes_tensorboard(tensorboard, tiny, tmp_path, monkeypatch):
+    fail_in_step_1(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        go(*tiny, '--tensorboard=true', f'--out_dir={tmp_path}')
+
+    tensorboard.SummaryWriter().close.assert_called()
+
+
+def test_a_run_that_replaces_another_removes_its_events(tiny, logged_run):
     (logged_run / 'events.out.tfevents.0').write_text('x')
 
-    go(*tiny, '--overwrite=true', '--wandb_log=true', f'--out_dir={logged_run}')
+    go(*tiny, '--overwrite=true', f'--out_dir={logged_run}')
 
-    assert wandb.init.call_args.kwargs['id'] is None
     assert not list(logged_run.glob('events.*'))
 
 
