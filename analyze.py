@@ -37,7 +37,11 @@ from 1.
 import sys
 from dataclasses import dataclass, fields, replace
 
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 
 from analysis import (assets, compression, curves, denoising, diagram, diffusion, layers,

@@ -49,7 +49,11 @@ from math import sqrt
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 from torch.utils.benchmark import Timer
 

@@ -19,7 +19,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 
 from analysis.tables import say_table

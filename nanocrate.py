@@ -12,16 +12,13 @@ import contextlib
 import signal
 import threading
 
-import engine  # before torch
 import torch
-from torch._dynamo import config as dynamo
-from torch._functorch import config as functorch
 
 import train as training
 from analysis import layers
 from engine import start
 from engine.checkpoint import read_log
-from engine.generate import generate
+from engine.generate import generate  # noqa: F401 (for those who import it from here)
 from engine.settings import Mistake, show
 from engine.trained import load_model, open_run
 from tasks.tokenizer import Tokenizer
@@ -85,6 +82,8 @@ def as_it_was():
 @contextlib.contextmanager
 def compiler_as_it_is():
     """After this block PyTorch's compiler has the settings again that compile_network changes."""
+    dynamo = torch._dynamo.config  # loaded here: torch._dynamo sets variables of the environment
+    functorch = torch._functorch.config
     with (dynamo.patch(suppress_errors=dynamo.suppress_errors, optimize_ddp=dynamo.optimize_ddp,
                        recompile_limit=dynamo.recompile_limit),
           functorch.patch('force_non_lazy_backward_lowering',

@@ -16,7 +16,11 @@ import os
 import sys
 from dataclasses import dataclass
 
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 
 from engine import settings

@@ -20,7 +20,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm

@@ -19,7 +19,7 @@ class Threads:
     15 s, and each time after twice as long. Does nothing on GPUs, with several processes, or where
     the user has set OMP_NUM_THREADS.
 
-    GOMP_SPINCOUNT (engine/__init__.py) is not enough. Where an endless loop took one of two cores,
+    GOMP_SPINCOUNT (engine/process.py) is not enough. Where an endless loop took one of two cores,
     training with two threads kept 0.31 of its speed, with one thread 0.59."""
 
     def __init__(self, device_type):

@@ -35,7 +35,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-import engine  # before torch
+from engine.process import prepare_process
+
+if __name__ == '__main__':
+    prepare_process()  # before torch is loaded
+
 import torch
 import torch._dynamo
 import torch.distributed as dist

@@ -213,7 +213,6 @@ def said_by_two(script, tiny, tmp_path):
 
 
 WITH_AN_UNUSED_WEIGHT = """
-import engine
 import sys
 import torch
 import model_aot
@@ -236,7 +235,6 @@ def test_a_weight_without_a_gradient_is_named_where_processes_share_gradients(ti
 
 
 PEER = """
-import engine
 import os
 import signal
 import sys

@@ -10,12 +10,14 @@
 
 Python starts a script with the script's own folder, prepare/, on sys.path. The lines below add the
 root of the project. So a script imports from lib before it imports from engine/ and tasks/. If it
-also imports numpy, a line `import lib` stands above that, because engine/ says what to type where a
-library is missing.
+also imports numpy, a line `import lib` stands above that, because prepare_process says what to type
+where a library is missing.
 """
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import engine  # noqa: E402, F401 (for its check of the libraries)
+from engine.process import prepare_process  # noqa: E402 (from the root)
+
+prepare_process()
