@@ -429,7 +429,7 @@ def contestant(name, extra):
     else:
         run_settings = extra | {'model': name}
         words = words_of(run_settings)
-    request = start.read(words, TrainConfig, AugmentConfig)
+    request = start.read(*settings.split(words), TrainConfig, AugmentConfig)
     c = request.config
     folder = tasks.find_data(c.dataset, c.data_dir)
     model = start.build_network(request, read_meta(folder), folder)

@@ -11,7 +11,9 @@
 import contextlib
 import signal
 import threading
+from pathlib import Path
 
+import numpy as np
 import torch
 
 import train as training
@@ -19,7 +21,7 @@ from analysis import layers
 from engine import start
 from engine.checkpoint import read_log
 from engine.generate import generate  # noqa: F401 (for those who import it from here)
-from engine.settings import Mistake, show
+from engine.settings import TYPED, Mistake, Requested, show
 from engine.trained import load_model, open_run
 from tasks.tokenizer import Tokenizer
 
@@ -48,9 +50,9 @@ def train(config=None, **settings):
     they were before. Raises Mistake for settings that do not fit, and KeyboardInterrupt after
     Ctrl-C, when the run is saved.
     """
-    words = [] if config is None else [str(config)]
-    words += [f'--{name}={show(value)}' for name, value in settings.items()]
-    request = start.read(words, training.TrainConfig, training.AugmentConfig)
+    files = [] if config is None else [str(config)]
+    typed = {name: Requested(plain(value), TYPED) for name, value in settings.items()}
+    request = start.read(files, typed, training.TrainConfig, training.AugmentConfig)
     out_dir = request.config.out_dir
     if request.config.eval_only:
         raise Mistake('eval_only=True writes no log to read; type it: python train.py')
@@ -60,6 +62,16 @@ def train(config=None, **settings):
         raise KeyboardInterrupt(f'the run in {out_dir} is saved; go on with init_from="resume"')
     validations = [row for row in read_log(out_dir) if row['split'] == 'val']
     return validations[-1]
+
+
+def plain(value):
+    """A setting from Python as engine/settings.py takes it: true and false and paths as one types
+    them, a number of NumPy as one of Python."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (bool, Path)):
+        return show(value)
+    return value
 
 
 @contextlib.contextmanager
@@ -76,7 +88,8 @@ def as_it_was():
         torch.set_float32_matmul_precision(precision)
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():
-                signal.signal(number, handler)
+                # None is a handler of another language, which Python cannot put back
+                signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextlib.contextmanager

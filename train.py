@@ -121,7 +121,7 @@ def main(argv):
         from engine.help import version
         print(version())
         return None
-    return train(start.read(argv, TrainConfig, AugmentConfig))
+    return train(start.read(*settings.split(argv), TrainConfig, AugmentConfig))
 
 
 def train(request):  # noqa: C901 (long, because the loop stands in it whole)

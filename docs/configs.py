@@ -72,7 +72,7 @@ def parameters(path, values):
         return f'as `{values["init_from"]}`'
     if values['dataset'] not in METAS:
         return ''
-    request = start.read([str(path)], TrainConfig, AugmentConfig)
+    request = start.read([str(path)], {}, TrainConfig, AugmentConfig)
     Network = networks.network(values['model'])[0]
     config = networks.config_for(values['model'], request.network, METAS[values['dataset']])
     with torch.device('meta'):

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 
 from engine import networks, start
-from engine.settings import HERE, asks_for_help, show
+from engine.settings import HERE, asks_for_help, show, split
 
 
 def help_for(argv, doc, TrainConfig, AugmentConfig):
     """A line for each setting of the run that the command line asks for, with the value that it
     would have. With --help=all also the settings of the other networks, with their defaults."""
     words = [word for word in argv if not asks_for_help([word])]
-    request = start.read(words, TrainConfig, AugmentConfig)
+    request = start.read(*split(words), TrainConfig, AugmentConfig)
     values = vars(request.config) | vars(request.augment) | request.network
     model = request.config.model
     command = ' '.join(['python train.py', *words])

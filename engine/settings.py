@@ -51,16 +51,20 @@ class Requested(typing.NamedTuple):
 # ---- reading ------------------------------------------------------------------------------------
 
 def collect(argv):
-    """Command line -> {name: Requested}. The command line wins over files, a later word over an
-    earlier one. A word without dashes is a config file, see read_file. Names and values are not
-    checked yet."""
-    files, typed = split(argv)
+    """Command line -> {name: Requested}. A later word wins over an earlier one. A word without
+    dashes is a config file."""
+    return with_files(*split(argv))
+
+
+def with_files(files, typed):
+    """The settings of config files, see read_file, with those in their place that were typed; both
+    are {name: Requested}. A later file wins over an earlier one. Names and values are not checked
+    yet."""
     requested = {}
     for file in files:
         for name, value in read_file(file).items():
             requested[name] = Requested(value, file)
-    requested.update(typed)
-    return requested
+    return requested | typed
 
 
 def split(argv):
@@ -158,7 +162,7 @@ def check(requested, *classes):
         except (ValueError, SyntaxError):
             expected = EXPECTED.get(types[name], types[name])
             example = f'--{name}={show(fields[name].default)}'
-            raise Mistake(f'{name}={value} in {source}: expected {expected}, '
+            raise Mistake(f'{name}={show(value)} in {source}: expected {expected}, '
                           f'as in {example}') from None
     return checked
 
@@ -203,15 +207,15 @@ def unknown_setting(name, source, known):
 
 
 def cast(value, want, typed):
-    """A value as the type of its field. It is a typed word, which is always a string, or a value of
-    a config file. Raises ValueError or SyntaxError where it does not fit."""
+    """A value as the type of its field. It may be a text that somebody typed, or a value of Python.
+    Raises ValueError or SyntaxError where it does not fit."""
     if want is str:
         if not isinstance(value, (str, bool)):
             raise ValueError
         return show(value)  # a file may say compile = True
-    if typed:
-        # Python says True, people type true, or the name alone
-        word = str(value).capitalize() if want is bool else value
+    if typed and isinstance(value, str):
+        # Python says True, people type true
+        word = value.capitalize() if want is bool else value
         value = ast.literal_eval(word)
 
     if want == SIZE:

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine import networks, optim, settings
 from engine.attention import check_forms
 from engine.checkpoint import run_directory
-from engine.settings import HERE, Mistake, Requested, check, collect, filled
+from engine.settings import HERE, Mistake, Requested, check, collect, filled, with_files
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
@@ -43,11 +43,12 @@ class Request:
     default_config: str      # the config file that was taken because none was named, or ''
 
 
-def read(argv, TrainConfig, AugmentConfig):
-    """Command line -> Request. Raises Mistake for settings that do not exist or do not fit."""
+def read(files, typed, TrainConfig, AugmentConfig):
+    """Config files, and {name: Requested} of what was typed -> Request. Raises Mistake for settings
+    that do not exist or do not fit."""
     classes = (TrainConfig, AugmentConfig)
-    requested = collect(argv)
-    names_a_file = len(settings.split(argv)[0]) > 0
+    requested = with_files(files, typed)
+    names_a_file = len(files) > 0
     init_from = settings.early('init_from', requested, TrainConfig.init_from)
     default_config = ''
     checkpoint = None

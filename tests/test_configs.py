@@ -31,7 +31,8 @@ def built(*words):
 
     The network has the sizes that the dataset would give it. No other function here asks the core for either.
     """
-    request = read([*words, '--init_from=scratch', '--new_head=false'], TrainConfig, AugmentConfig)
+    words = [*words, '--init_from=scratch', '--new_head=false']
+    request = read(*settings.split(words), TrainConfig, AugmentConfig)
     c, augment, given = request.config, request.augment, request.network
     Network, Config = networks.network(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}

@@ -14,7 +14,7 @@ from tasks.augment import AugmentConfig
 
 
 def start(*words):
-    return read(words, train.TrainConfig, AugmentConfig)
+    return read(*settings.split(words), train.TrainConfig, AugmentConfig)
 
 
 # ---- a run without a config file
