@@ -79,6 +79,7 @@ def as_it_was():
     """After this block, what training changes in a process is again as it was before."""
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
+    gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with torch.random.fork_rng(), compiler_as_it_is():
@@ -86,6 +87,8 @@ def as_it_was():
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():
                 # None is a handler of another language, which Python cannot put back

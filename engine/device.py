@@ -26,7 +26,10 @@ class Device:
 
     def __init__(self, name='auto', dtype='auto', compile='auto'):
         self.name = choose_device(name)
-        self.type = torch.device(self.name).type
+        device = torch.device(self.name)
+        self.type = device.type
+        if device.type == 'cuda' and device.index is not None:
+            torch.cuda.set_device(device)  # else memory is pinned, and more, for the first GPU
         self.dtype = choose_dtype(dtype, self.name)
         self.compiled = choose_compile(compile, self.name)
         self.autocast = autocast(self.name, self.dtype)
@@ -96,7 +99,6 @@ def choose_device(device):
     try:
         if device == 'cuda' and 'LOCAL_RANK' in os.environ:
             device = f'cuda:{os.environ["LOCAL_RANK"]}'
-            torch.cuda.set_device(device)
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         reason = str(e).splitlines()[0]
@@ -135,9 +137,10 @@ def choose_dtype(dtype, device):
 
 
 def best_gpu_dtype(device):
-    if torch.cuda.is_bf16_supported(including_emulation=False):
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= (8, 0):  # A100, RTX 30 and later
         return torch.bfloat16
-    if torch.cuda.get_device_capability(device) >= (7, 0):  # tensor cores: V100, T4
+    if capability >= (7, 0):  # tensor cores: V100, T4
         return torch.float16
     return torch.float32
 

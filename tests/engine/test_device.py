@@ -58,16 +58,53 @@ def test_a_gpu_that_this_pytorch_cannot_use_is_named_with_what_to_install(cuda, 
 
 
 @pytest.mark.parametrize('kind, has, want', [
-    ('cuda', (True, (8, 0)), 'bfloat16'), ('cuda', (False, (7, 0)), 'float16'), ('cuda', (False, (6, 1)), 'float32'),
+    ('cuda', (8, 0), 'bfloat16'), ('cuda', (7, 0), 'float16'), ('cuda', (6, 1), 'float32'),
     ('cpu', {'amx_bf16': True}, 'bfloat16'), ('cpu', {'avx512_bf16': True, 'cpu_name': 'AMD EPYC'}, 'bfloat16'),
     ('cpu', {'avx512_bf16': True, 'cpu_name': 'Intel(R) Xeon(R)'}, 'float32'), ('cpu', {}, 'float32')])
 def test_hardware_takes_the_precision_that_it_multiplies_fast(kind, has, want, monkeypatch):
     if kind == 'cuda':
-        monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda including_emulation=True: has[0])
-        monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device=None: has[1])
+        monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device=None: has)
     else:
         monkeypatch.setattr(torch.cpu, 'get_capabilities', lambda: has)
     assert choose_dtype('auto', kind) == getattr(torch, want)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """An A100, and behind it a T4. Returns the GPUs that are made the current one, in a list."""
+    capabilities = {None: (8, 0), 0: (8, 0), 1: (7, 5)}
+    current = []
+    monkeypatch.setattr(torch, 'ones', lambda *shape, device: torch.zeros(shape))
+    monkeypatch.setattr(device, 'autocast', lambda *_: None)  # there is no CUDA to compute with
+    monkeypatch.setattr(torch.cuda, 'set_device', lambda device: current.append(str(device)))
+    monkeypatch.setattr(torch.cuda, 'get_device_capability',
+                        lambda name: capabilities[torch.device(name).index])
+    yield current
+    torch.set_float32_matmul_precision('highest')
+
+
+@pytest.mark.parametrize('name, current, dtype', [
+    ('cuda', [], torch.bfloat16), ('cuda:0', ['cuda:0'], torch.bfloat16),
+    ('cuda:1', ['cuda:1'], torch.float16), ('cpu', [], None)])
+def test_a_gpu_that_is_named_becomes_the_current_one(name, current, dtype, two_gpus):
+    chosen = Device(name, compile='false')
+
+    assert two_gpus == current
+    assert dtype in (None, chosen.dtype)
+
+
+def test_each_process_of_torchrun_has_its_gpu(two_gpus, monkeypatch):
+    monkeypatch.setenv('LOCAL_RANK', '1')
+
+    assert Device('cuda', compile='false').dtype == torch.float16
+    assert two_gpus == ['cuda:1']
+
+
+def test_to_choose_a_gpu_changes_nothing(two_gpus, monkeypatch):
+    monkeypatch.setenv('LOCAL_RANK', '1')
+
+    assert device.choose_device('cuda') == 'cuda:1'
+    assert two_gpus == []
 
 
 def test_an_overflow_in_float16_skips_the_step_of_every_optimizer(tiny, tmp_path, monkeypatch):
