@@ -237,6 +237,8 @@ def classify(c, trained, images, view):
         figures.check_figure(c.confusion, c.overwrite, '--confusion')
     if c.real:
         real_labels = splits.real_labels(c.real, images)
+        if not any(real_labels):
+            raise Mistake(f'--real={c.real} has no label for any of these pictures; leave it out')
 
     _, metrics, _ = score_split(c, trained, images.folder, images.split)
     name = f'{images.folder} {images.split}'

@@ -188,16 +188,16 @@ def with_tuples(values):
 
 
 def read_weights(path):
-    """({name: tensor}, step) of a .safetensors file in a run directory. Raises Mistake if it is
-    missing or damaged."""
+    """({name: tensor}, step) of a .safetensors file in a run directory. One that another program
+    wrote has no checksum to compare, and perhaps no step, which is 0 then. Raises Mistake if the
+    file is missing or damaged."""
     advice = 'name another run, or a .safetensors file in one'
     with reading(f'{path} is missing or damaged', advice), safe_open(path, 'pt') as f:
         weights = {name: f.get_tensor(name) for name in f.keys()}
         about = f.metadata() or {}
         step = int(about.get('step', 0))
-    if about.get('sha256') != digest(weights, step):
-        raise Mistake(f'{path} is damaged, or no nanoCRATE wrote it: its tensors are not those of '
-                      'its checksum')
+    if 'sha256' in about and about['sha256'] != digest(weights, step):
+        raise Mistake(f'{path} is damaged: its tensors are not those of its checksum; {advice}')
     return weights, step
 
 
@@ -413,7 +413,7 @@ def load_model(run, new_head=False, **changes):
     if is_shorter(old, config):
         cut_positions(weights, wanted, old.block_size, config.block_size)
     changed = {}
-    for name in changes.keys() & run['network'].keys():
+    for name in changes:
         if getattr(old, name) != getattr(config, name):
             changed[name] = getattr(old, name), getattr(config, name)
     check_fits(weights, wanted, changed)

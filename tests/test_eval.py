@@ -100,6 +100,13 @@ def test_real_labels(folder, run, tmp_path, capsys):
     assert 'top-1 60.00%' in said(capsys, run, folder, '--dataset=pack', '--workers=0', f'--real={tmp_path}/real.json')
 
 
+def test_real_labels_of_no_picture_are_refused(folder, run, tmp_path, capsys):
+    (tmp_path / 'real.json').write_text(str([[] for _ in NUMBERS]))
+    words = [f'--ckpt={run}', f'--data_dir={folder}', '--dataset=pack', '--workers=0']
+
+    assert 'real.json' in fails(capsys, scores.main, *words, f'--real={tmp_path}/real.json')
+
+
 @pytest.mark.parametrize('split, words', [('test', []), ('train', ['--split=train', '--eval_crop=1'])])
 def test_scores_and_confusions_are_those_computed_by_hand(split, words, run, folder, tmp_path, capsys):
     """On the test split, if no other is named. No picture is so nearly a tie that rounding could decide it."""

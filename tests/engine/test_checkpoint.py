@@ -10,8 +10,9 @@ import pytest
 from helpers import (HARD, column, config_of, equal, fails, go, save_run, snapshot, text_network,
                      weights)
 from safetensors import safe_open
-from safetensors.torch import load_file, load_model
+from safetensors.torch import load_file, load_model, save_file
 
+import nanocrate
 import train
 from engine import networks, trained
 from engine.checkpoint import FILES, RunDirectory, read_log
@@ -253,6 +254,35 @@ def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
             assert len(str(e).splitlines()) == 1
 
     assert refused > 60
+
+
+@pytest.mark.parametrize('about, step', [(None, 0), ({'format': 'pt'}, 0), ({'step': '7'}, 7)])
+def test_weights_that_another_program_has_written_are_read(about, step, copy):
+    expected, _ = read_best(copy)
+    save_file(expected, copy / 'best.safetensors', about)
+
+    weights, step_read = read_best(copy)
+
+    assert equal(weights, expected)
+    assert step_read == step
+    nanocrate.load(copy)
+
+
+def test_a_setting_that_is_newer_than_the_run_is_named_if_it_does_not_fit(copy):
+    run = trained.open_run(copy)
+    del run['network']['mlp']
+    trained.load_model(run, mlp=False)
+
+    with pytest.raises(Mistake, match='mlp=true'):
+        trained.load_model(run, mlp=True)
+
+
+def test_weights_are_compared_with_their_checksum(copy):
+    weights, _ = read_best(copy)
+    save_file(weights, copy / 'best.safetensors', {'sha256': '0' * 64})
+
+    with pytest.raises(Mistake, match='best.safetensors'):
+        read_best(copy)
 
 
 @pytest.mark.parametrize('name', READERS)
