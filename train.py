@@ -8,9 +8,10 @@
     python train.py --help                               # every setting; also after a config
 
 A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib,
-curve.png. The batch and the dropout of a step depend on nothing but the seed, the step and, for
-dropout, the number of processes. So a resumed run reproduces the uninterrupted one, bit for bit on
-the same machine with as many threads.
+curve.png. The batch of a step depends on nothing but the settings and the step; dropout depends on
+the number of processes too. So a resumed run reproduces the uninterrupted one: on a CPU bit for
+bit, on the same machine with as many threads. On a GPU nobody has compared them, and some sums of
+CUDA have no fixed order.
 """
 import math
 import signal
