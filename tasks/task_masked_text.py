@@ -21,9 +21,15 @@ class MaskedTextSplit(TextSplit):
     the tokenizer's, 10% a random token, and 10% stay. x is the text that remains; y holds the
     chosen tokens, and -1 elsewhere."""
 
-    def sequences(self, starts, key=None):
+    def draws(self, n, key):
+        """Two random numbers for each token, (n, 2, block_size)."""
+        return np.random.default_rng(key).random((n, 2, self.block_size))
+
+    def sequences(self, starts, draws=None):
         tokens, _ = super().sequences(starts)
-        draws = torch.from_numpy(self.draws(starts, key))
+        if draws is None:  # in validation what is hidden depends on the place, so it never changes
+            draws = np.concatenate([self.draws(1, (start, 6)) for start in starts.tolist()])
+        draws = torch.from_numpy(draws)
         chance = draws[:, 0]  # the smallest are hidden
         which = draws[:, 1]   # the random token that may stand there
         # the smallest of a sequence becomes 0, so that one token at least is chosen
@@ -34,15 +40,6 @@ class MaskedTextSplit(TextSplit):
         x = torch.where(chance < CHOSEN * MASKED, self.vocab_size, x)
         y = torch.where(chance < CHOSEN, tokens, -1)
         return x, y
-
-    def draws(self, starts, key):
-        """Two random numbers for each token, (len(starts), 2, block_size). In validation, without
-        a key, they depend on the place in the split, so what is hidden never changes."""
-        shape = (2, self.block_size)
-        if key is not None:
-            return np.random.default_rng(key).random((len(starts), *shape))
-        return np.array([np.random.default_rng((start, 6)).random(shape)
-                         for start in starts.tolist()])
 
 
 class HiddenTokens(NextToken):

@@ -42,9 +42,13 @@ class TextSplit:
         for step in range(first_step, last_step):
             rng = np.random.default_rng((seed, step))
             starts = rng.integers(0, len(self.tokens) - self.block_size, n)
-            x, y = self.sequences(starts, key=(seed, step, 5))
+            draws = self.draws(n, key=(seed, step, 5))
             for part in parts:
-                yield x[part], y[part]
+                yield self.sequences(starts[part], draws[part])
+
+    def draws(self, n, key):
+        """Random numbers for each of n sequences of a training step. Hidden text needs some."""
+        return np.empty((n, 0))
 
     def fixed(self, n, n_batches, rank=0, world_size=1):
         """Validation: n_batches batches of n sequences, evenly spaced over the split and always
@@ -56,10 +60,10 @@ class TextSplit:
         for i in range(rank * n, len(starts), world_size * n):
             yield self.sequences(starts[i:i + n])
 
-    def sequences(self, starts, key=None):
+    def sequences(self, starts, draws=None):
         """The sequences that begin at these places: x and y (len(starts), block_size), y one token
-        ahead, -1 where a token is not to be learnt. key: seeds the random numbers of a training
-        step, which hidden text needs."""
+        ahead, -1 where a token is not to be learnt. draws: a row of `draws` for each, in
+        training."""
         places = starts[:, None] + np.arange(self.block_size + 1)
         rows = torch.from_numpy(self.tokens[places].astype(np.int64))
         x = rows[:, :-1].contiguous()

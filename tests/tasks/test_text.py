@@ -41,6 +41,41 @@ def test_every_token_can_be_drawn(tmp_path):
         TextSplit(tmp_path / 'd', 'train', 20)
 
 
+class CountingRows:
+    """The tokens of a split; it counts the rows that are read of them."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+        self.rows = 0
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __getitem__(self, places):
+        self.rows += len(places)
+        return self.tokens[places]
+
+
+@pytest.mark.parametrize('Split', [TextSplit, MaskedTextSplit])
+def test_two_processes_read_a_half_each_of_the_step_of_one(Split, bytes_data):
+    def batches(parts):
+        split = Split(bytes_data / 'tiny', 'train', 16)
+        split.tokens = CountingRows(split.tokens)
+        return list(split.batches(12, 3, parts, 5, 7)), split.tokens.rows
+
+    quarters = [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12)]
+    whole, rows_of_one = batches([slice(0, 12)])
+    first, rows_of_first = batches(quarters[:2])
+    second, rows_of_second = batches(quarters[2:])
+
+    assert rows_of_one == 24
+    assert rows_of_first == rows_of_second == 12
+    for step, (x, y) in enumerate(whole):
+        passes = first[2 * step:2 * step + 2] + second[2 * step:2 * step + 2]
+        assert torch.equal(torch.cat([part[0] for part in passes]), x)
+        assert torch.equal(torch.cat([part[1] for part in passes]), y)
+
+
 def test_bits_are_counted_for_each_byte():
     """Of text that has half as many tokens as bytes."""
     task = object.__new__(NextToken)
