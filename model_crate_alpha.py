@@ -455,6 +455,11 @@ def check(c):
                  'block_size', 'vocab_size'):
         if getattr(c, name) < 1:
             raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
+    for name in ('dropout', 'label_smoothing'):
+        if not 0 <= getattr(c, name) < 1:
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 0 and below 1')
+    if c.head_dim < 0:
+        raise ConfigError(f'head_dim={c.head_dim} must be at least 0')
     if c.head_dim == 0 and c.n_embd % c.n_head != 0:
         raise ConfigError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; '
                           'change one, or set head_dim')

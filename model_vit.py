@@ -266,6 +266,9 @@ def check(c):
     for name in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'final_norms'):
         if getattr(c, name) < 1:
             raise ConfigError(f'{name}={getattr(c, name)} must be at least 1')
+    for name in ('dropout', 'label_smoothing'):
+        if not 0 <= getattr(c, name) < 1:
+            raise ConfigError(f'{name}={getattr(c, name)} must be at least 0 and below 1')
     if c.n_embd % c.n_head != 0:
         raise ConfigError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}; change one')
     c.image_size = as_pair(c.image_size)

@@ -151,7 +151,8 @@ def main(argv):
     c, run, changes = from_command_line(argv, SampleConfig)
     settings.check_ranges(c, {
         (1, 1e30): ['num_samples'],
-        (0, 1e30): ['max_new_tokens', 'temperature', 'top_k', 'seed'],
+        (0, 1e30): ['max_new_tokens', 'temperature', 'top_k'],
+        (0, 2 ** 32 - 1): ['seed'],
         (1e-9, 1): ['top_p'],
     })
     model = load_model(run, **changes)

@@ -205,3 +205,7 @@ def test_a_small_network_writes_with_one_thread_unless_the_user_has_chosen(chose
         assert torch.get_num_threads() == (2 if chosen else 1)
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_seed_that_is_too_large_is_refused(text_run, capsys):
+    assert 'seed' in fails(capsys, sample.main, f'--ckpt={text_run}', '--seed=99999999999999999999')

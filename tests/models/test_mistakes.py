@@ -25,6 +25,10 @@ OF_MANY = [
     (dict(image_size=8, patch_size=4, mask_ratio=0.9), 'mask_ratio'),
     (dict(image_size=16, mask_ratio=0.7), 'mask'),
 ]
+for setting in ('dropout', 'label_smoothing'):
+    for value in (-0.1, 1.0, 1.5, math.nan):
+        OF_MANY.append(({setting: value}, setting))
+OF_MANY.append((dict(head_dim=-4), 'head_dim'))
 for setting in ('n_layer', 'n_head', 'n_embd', 'channels', 'num_classes', 'block_size',
                 'vocab_size', 'atoms', 'steps', 'final_norms'):
     OF_MANY.append(({setting: 0}, setting))
