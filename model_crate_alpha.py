@@ -106,22 +106,23 @@ class CRATEAlphaConfig:
 # ---- the operators ------------------------------------------------------------------------------
 
 def attention(q, k, v, dropout_p=0.0, is_causal=False):
-    """Each head averages the values v of the tokens, by how similar their q and k are,
-    as in model_crate.py.
+    """Each head averages the values v of the tokens. A token counts more, the more similar its k is
+    to q, as in model_crate.py.
 
-    q, k, v and the result: (B, K, N, p). When a network writes text, q may be that of the newest
-    token alone.
+    q and the result: (B, K, N, p). k and v too; but where a network writes text, q is of the newest
+    token alone, N = 1, and k and v are of all tokens so far.
 
-    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
-    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
-    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
-    kernel, and the lines run everywhere.
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. The
+    lines are faster in training in bfloat16 on a CPU, with up to 512 tokens. There they run, and
+    everywhere else the kernel runs. If you edit the lines, delete the `if` with the kernel, and
+    they run everywhere.
     """
     N = q.size(2)
-    if k.size(2) > N:                                       # q is of the newest token alone, and
-        is_causal = False                                   # it may take from all others
+    if k.size(2) > N:                                       # the newest token takes from all
+        is_causal = False
 
-    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512):
+    lines_are_faster = q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512
+    if not lines_are_faster:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=is_causal)
 
     q = q / math.sqrt(q.size(-1))
@@ -161,7 +162,7 @@ class MSSA(nn.Module):
         proj = self.U(z)                                    # U_1^T z, .. in a row: (B, N, K p)
         proj = proj.unflatten(2, (self.K, -1))              # cut into heads: (B, N, K, p)
         proj = proj.transpose(1, 2).contiguous()            # heads first, in memory: (B, K, N, p)
-        all_proj = self.past.append('proj', proj) if self.past else proj    # and earlier ones
+        all_proj = self.past.append('proj', proj) if self.past else proj    # of all tokens
 
         # SSA_k = U_k^T Z softmax((U_k^T Z)^T U_k^T Z) of each head k, eq. (11): (B, K, N, p)
         dropout = self.dropout if self.training else 0.0

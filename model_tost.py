@@ -104,8 +104,8 @@ def sum_of_tokens(x, is_causal, past, name):
     """The sum of x (B, N, ..) over all tokens, (B, 1, ..).
 
     In a text (is_causal) each token t has its own sum, over the tokens 1 .. t: (B, N, ..). While a
-    text is written, x is of the newest token alone. Then `past` adds the sum of this name over all
-    earlier tokens. Else it is None.
+    text is written, x is of its new tokens alone, and `past` adds what it keeps under this name:
+    the sum over all earlier tokens. Else `past` is None.
     """
     if not is_causal:
         return x.sum(dim=1, keepdim=True)                   # (B, 1, ..)
@@ -346,17 +346,19 @@ class PatchEmbedding(nn.Module):
 
 
 def attention(q, k, v):
-    """Each head averages the values v of the tokens, by how similar their k are to q,
-    as in model_crate_mae.py.
+    """Each head averages the values v of the tokens. A token counts more, the more similar its k is
+    to q, as in model_crate_mae.py.
 
     q and the result: (B, K, 1, p), of the class token; k and v: (B, K, N + 1, p).
 
-    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
-    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
-    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
-    kernel, and the lines run everywhere.
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. The
+    lines are faster in training in bfloat16 on a CPU, with up to 512 tokens. There they run, and
+    everywhere else the kernel runs. If you edit the lines, delete the `if` with the kernel, and
+    they run everywhere.
     """
-    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+    N = k.size(2)
+    lines_are_faster = q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512
+    if not lines_are_faster:
         return F.scaled_dot_product_attention(q, k, v)
 
     q = q / math.sqrt(q.size(-1))

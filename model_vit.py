@@ -67,16 +67,19 @@ class ViTConfig:
 # ---- the operators ------------------------------------------------------------------------------
 
 def attention(q, k, v, dropout_p=0.0):
-    """Each head averages the values v of the tokens, by how similar their q and k are.
+    """Each head averages the values v of the tokens. A token counts more, the more similar its k is
+    to q.
 
     q, k, v and the result: (B, K, N, p).
 
-    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
-    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
-    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
-    kernel, and the lines run everywhere.
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. The
+    lines are faster in training in bfloat16 on a CPU, with up to 512 tokens. There they run, and
+    everywhere else the kernel runs. If you edit the lines, delete the `if` with the kernel, and
+    they run everywhere.
     """
-    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+    N = k.size(2)
+    lines_are_faster = q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512
+    if not lines_are_faster:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p)
 
     q = q / math.sqrt(q.size(-1))

@@ -66,17 +66,19 @@ class ViTMAEConfig:
 # ---- the operators, as in model_vit.py ----------------------------------------------------------
 
 def attention(q, k, v):
-    """Each head averages the values v of the tokens, by how similar their q and k are,
-    as in model_crate_mae.py.
+    """Each head averages the values v of the tokens. A token counts more, the more similar its k is
+    to q, as in model_crate_mae.py.
 
     q, k, v and the result: (B, K, n + 1, p), in the decoder (B, K, N + 1, p).
 
-    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. In
-    training on a CPU with up to 512 tokens the lines run, except in float32, because in bfloat16
-    they are faster. Else the kernel runs. If you edit the lines, delete the statement with the
-    kernel, and the lines run everywhere.
+    There are two forms of one computation: PyTorch's fused kernel, and the lines below it. The
+    lines are faster in training in bfloat16 on a CPU, with up to 512 tokens. There they run, and
+    everywhere else the kernel runs. If you edit the lines, delete the `if` with the kernel, and
+    they run everywhere.
     """
-    if not (q.is_cpu and q.requires_grad and q.dtype != torch.float32 and k.size(2) <= 512):
+    N = k.size(2)
+    lines_are_faster = q.is_cpu and q.requires_grad and q.dtype != torch.float32 and N <= 512
+    if not lines_are_faster:
         return F.scaled_dot_product_attention(q, k, v)
 
     q = q / math.sqrt(q.size(-1))

@@ -2,11 +2,13 @@
 papers.
 
 A network needs `embed` and `layers`. What attention does is taken from the functions of PyTorch
-that the network itself calls. So it stays right for a fork that changes queries and keys first,
-such as one with rotary positions, and for a fork that masks tokens.
+that the network itself calls. So the maps stay right for a fork that changes queries and keys
+first, such as one with rotary positions, and for a fork that masks tokens. The network must be in
+evaluation mode.
 The subspaces of a layer are those of `attn.U` (one projection for query, key and value, as MSSA
 has) or of `attn.QKV` (three projections, stacked), for `attn.K` heads. docs/extend.md says more.
 """
+import threading
 from typing import NamedTuple
 
 import torch
@@ -73,15 +75,17 @@ def watch_attention(layer, z):
     returns, and the tokens after the layer. Raises Mistake if the layer does not call its attention
     once."""
     calls = []
+    thread = threading.get_ident()
 
     def record(attention, inputs, output):
-        calls.append((inputs[0], output))
+        if threading.get_ident() == thread:  # another thread may call this network meanwhile
+            calls.append((inputs[0], output))
 
-    with layer.attn.register_forward_hook(record):  # the end of this block removes the hook
+    with layer.attn.register_forward_hook(record):  # the hook is removed when the block ends
         after = layer(z)
     if len(calls) != 1:
-        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times, and is '
-                      'measured where it does so once; see docs/extend.md')
+        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times, and must call '
+                      'it once to be measured; see docs/extend.md')
     normed, update = calls[0]
     return normed, update, after
 
@@ -149,9 +153,9 @@ class AttentionCalls(TorchFunctionMode):
 def weights(attention, normed):
     """The attention weights of normed tokens (B, N, d) -> (B, K, N, N), a row for each token.
 
-    A network that spells attention out computes them by a softmax. PyTorch's fused kernel averages
-    the rows of v with them, so with the identity as v it returns them. Raises Mistake if a module
-    does not call one of both, once.
+    A network that spells attention out computes them by a softmax: they are its result. PyTorch's
+    fused kernel returns the weights times v, so with the identity as v it returns the weights.
+    Raises Mistake unless the module calls the kernel once, or no kernel and one softmax.
     """
     with AttentionCalls() as calls:
         attention(normed)
@@ -163,8 +167,8 @@ def weights(attention, normed):
     if len(calls.kernel) == 0 and len(calls.softmax) == 1:
         return calls.softmax[0]
     raise Mistake(f'{type(attention).__name__} computes attention {len(calls.kernel)} times by '
-                  f"PyTorch's kernel and {len(calls.softmax)} times by a softmax, and its weights "
-                  'are seen where it does so once; see docs/extend.md')
+                  f"PyTorch's kernel and {len(calls.softmax)} times by a softmax, and must do so "
+                  'once for its weights to be seen; see docs/extend.md')
 
 
 def class_maps(attention, normed):
@@ -181,7 +185,7 @@ def class_maps(attention, normed):
 def coordinates(attention, normed, part):
     """Queries, keys or values of normed tokens (B, N, d), as `part` says, the heads side by side:
     (B, N, K p). Those of MSSA are all the same."""
-    if hasattr(attention, 'U'):
+    if getattr(attention, 'U', None) is not None:
         return attention.U(normed)
     bases(attention, part)                                  # raises Mistake without three parts
     parts = attention.QKV(normed).chunk(3, dim=2)           # query, key, value: (B, N, K p) each

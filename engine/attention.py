@@ -11,44 +11,45 @@ from torch import nn
 
 from engine.settings import Mistake
 
-MOST_TOKENS = 512   # with more the kernel runs always
+MOST_TOKENS = 512   # the lines run with up to so many, see `attention` in the model files
 
 
+@torch.enable_grad()
 def check_forms(model):
-    """Raises Mistake if an attention module of a network computes one thing with the kernel and
-    another with the lines.
+    """Raises Mistake if a module of a network computes one thing with the kernel and another with
+    the lines. Looked at are the modules that have a linear map `U` or `QKV`.
 
-    Each module gets the same random tokens twice, in float64, where both forms are exact. With
-    gradients the lines run, and without them the kernel. A copy of the module does it, with larger
-    weights: with those of a new network, each token would take nearly the same from all others.
+    A module gets the same random tokens twice, in float64, where both forms agree to rounding. With
+    gradients the lines run, and without gradients the kernel. A copy with larger random weights
+    does this: with the small weights of a new network attention is almost uniform, and a difference
+    could hide.
     """
     tokens = min(MOST_TOKENS, getattr(model.config, 'block_size', MOST_TOKENS))
-    with torch.random.fork_rng(devices=[]):     # the run draws the numbers that it would draw
-        torch.manual_seed(0)
-        for module in model.modules():
-            projection = getattr(module, 'U', getattr(module, 'QKV', None))
-            if not isinstance(projection, nn.Linear):
-                continue
-            z = torch.randn(1, tokens, projection.in_features, dtype=torch.float64)
-            try:
-                attention = random_copy(module)
-                with torch.no_grad():
-                    of_kernel = attention(z)
-                of_lines = attention(z)
-            except Exception:   # such as of a module that takes another number of tokens
-                continue
-            if not torch.allclose(of_kernel, of_lines, rtol=1e-6, atol=1e-9):
-                raise Mistake(f'{type(module).__name__} computes one thing with PyTorch\'s kernel, '
-                              'and another thing with the lines below the kernel; delete the '
-                              'statement that returns F.scaled_dot_product_attention, in '
-                              f'{type(module).__module__}.py')
+    generator = torch.Generator().manual_seed(0)    # the run's own random numbers stay the same
+    for module in model.modules():
+        projection = getattr(module, 'U', getattr(module, 'QKV', None))
+        if not isinstance(projection, nn.Linear):
+            continue
+        z = torch.randn(1, tokens, projection.in_features, dtype=torch.float64, generator=generator)
+        try:
+            attention = random_copy(module, generator)
+            with torch.no_grad():
+                kernel_result = attention(z)
+            lines_result = attention(z.requires_grad_())
+        except Exception:   # such as of a module that takes other tokens; it is not compared
+            continue
+        if not torch.allclose(kernel_result, lines_result, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise Mistake(f'{type(module).__name__} computes one thing with PyTorch\'s kernel, and '
+                          'another thing with the lines below the kernel; delete the `if` that '
+                          'returns F.scaled_dot_product_attention, in '
+                          f'{type(module).__module__}.py')
 
 
-def random_copy(module):
-    """A copy of a module in float64 and in evaluation mode, with weights drawn from
-    N(0, 1 / inputs)."""
+def random_copy(module, generator):
+    """A copy of a module in float64 and in evaluation mode. Its matrices are drawn from
+    N(0, 1 / inputs), so that they keep the size of tokens."""
     new = copy.deepcopy(module).double().eval()
-    with torch.no_grad():
-        for p in new.parameters():
-            p.normal_(std=p.size(-1) ** -0.5)
+    for p in new.parameters():
+        if p.dim() > 1:
+            nn.init.normal_(p, std=p.size(-1) ** -0.5, generator=generator)
     return new

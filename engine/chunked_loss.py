@@ -2,8 +2,8 @@
 import torch
 from torch.utils.checkpoint import checkpoint
 
-# So many logits are in memory at once if the loss is computed in chunks. In float32 they have
-# 64 MiB, and a forward and backward pass of the loss has four such arrays.
+# At most this many logits are in memory at once if the loss is computed in chunks. In float32 they
+# take 64 MiB, and a forward and backward pass of the loss has four such arrays.
 LOGITS_AT_ONCE = 2 ** 24
 
 
@@ -13,7 +13,7 @@ def spare_logits(model):
     where there are more than LOGITS_AT_ONCE logits."""
     head = model.read
     plain_forward = head.forward
-    chunk = max(1, LOGITS_AT_ONCE // model.config.vocab_size)  # tokens
+    chunk = max(1, LOGITS_AT_ONCE // model.config.vocab_size)  # tokens that have so many logits
 
     def forward(z, y=None):
         if y is None or not head.training or y.numel() <= chunk:
@@ -24,8 +24,9 @@ def spare_logits(model):
 
 
 def loss_in_chunks(head, z, y, chunk):
-    """The loss of head(z, y) for tokens z (B, N, d) and ids y (B, N), computed for `chunk` tokens
-    at a time. The loss must be a mean over the tokens whose y is not -1.
+    """The loss that head(z, y) has for tokens z (B, N, d) and ids y (B, N), computed for `chunk`
+    tokens at a time. The head must look at each token alone, and its loss must be a mean over the
+    tokens whose y is not -1. If there are none, the result is 0.
 
     The backward pass computes the logits of each chunk again. So the head must not draw random
     numbers, as dropout does.

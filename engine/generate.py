@@ -1,16 +1,17 @@
-"""Continue a sequence of tokens, with a cache of the past.
+"""Continue a sequence of tokens, with a cache of the earlier ones.
 
-Every network of the task 'text' can do it. A module that looks at earlier tokens has an attribute
-`past`, which is None. While a text is written, a copy of the module, with the same weights, has a
-Past there. It keeps the keys and values of earlier tokens, or sums over them. The network itself
-stays as it is: so several threads may write texts with it, and others may train it meanwhile.
+Every network of the task 'text' can continue a sequence. A module that looks at earlier tokens has
+an attribute `past`, which is None. While a text is written, a copy of the module, with the same
+weights, has a Past there. The Past keeps keys and values of the earlier tokens, or sums over them.
+The network itself stays as it is. So several threads may write texts with one network, and another
+thread may call it meanwhile.
 
 A module that depends on positions may have a number `first = 0`. In the copy it is the position of
 the first token that the module gets.
 
 A layer that somebody wrote may look at earlier tokens in another way. Then a cache would be wrong.
-So `agrees` tries the cache first, and if it makes a difference, the text is read from its beginning
-for each new token.
+So `agrees` tries the cache first. If the logits differ, the whole text is read again for each new
+token.
 """
 import copy
 import warnings
@@ -21,8 +22,8 @@ from engine.settings import Mistake
 
 
 def generate(model, idx, *settings, **named_settings):
-    """The prompt idx and behind it all tokens that `stream` yields: int64 (B, N + new). The
-    settings are those of `stream`."""
+    """The prompt idx, followed by all tokens that `stream` yields: int64 (B, N + new). The settings
+    are those of `stream`."""
     return torch.cat([idx, *stream(model, idx, *settings, **named_settings)], dim=1)
 
 
@@ -36,33 +37,35 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     with a warning. It reads block_size tokens, or as many as its attribute `reach` says.
     temperature: divides the logits; 0 takes the likeliest token.
     top_k: sample from the k likeliest tokens; None or 0 from all.
-    top_p: sample from the likeliest tokens that together have probability p.
+    top_p: sample from the fewest likeliest tokens whose probabilities add up to p; None from all.
     stop_token: a sequence that draws it is finished, and is filled up with it. Generation ends when
     all sequences are finished.
-    use_cache: keep keys and values, or sums over tokens. Then each token goes through the layers
-    once. The result is the same up to rounding.
-    generator: a torch.Generator to draw from, so that a thread draws numbers of its own. None draws
+    use_cache: keep keys and values, or sums over tokens. Then, as long as the text is not longer
+    than what the network reads, each token goes through the layers once. The result is the same up
+    to rounding.
+    generator: the torch.Generator to draw from, with a seed of its own for each thread. None draws
     from PyTorch's, which all threads share.
 
     The network is not changed, and computes as in evaluation mode. Raises Mistake, when the first
-    token is asked for, if the model does not continue text, or if there is no prompt.
+    token is asked for, if the model does not continue text, if there is no prompt, or if a setting
+    makes no sense.
     """
     if model.config.task != 'text':
         raise Mistake('only a causal network of text continues sequences; the task here is '
                       f'{model.config.task}')
     if idx.size(1) == 0:
         raise Mistake('the prompt is empty; give at least one token')
-    if temperature < 0:
-        raise Mistake(f'temperature={temperature} must be at least 0')
+    if temperature < 0 or (top_k is not None and top_k < 0) or (top_p is not None and top_p <= 0):
+        raise Mistake('temperature and top_k must be at least 0, and top_p above 0')
     reach = reach_of(model)
     if idx.size(1) > reach:
-        warnings.warn(f'the prompt has {idx.size(1)} tokens; only its last {reach} '
-                      '(block_size) are used', stacklevel=2)
+        warnings.warn(f'the prompt has {idx.size(1)} tokens, and the network reads the last '
+                      f'{reach}', stacklevel=3)
         idx = idx[:, -reach:]
 
     model = private_copy(model)
-    # There are three ways to read, the fastest first: with a cache; by the parts of the network,
-    # which compute the logits of the last token alone; by model(x).
+    # There are three ways to read. The fastest is with a cache. The next is by the parts of the
+    # network, which compute the logits of the last token alone. The last is model(x).
     length = min(reach, idx.size(1) + max_new_tokens)
     cache = None
     if use_cache and reach > 1 and has_parts(model):
@@ -70,13 +73,13 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
             cache = Cache(model)
         else:
             warnings.warn('this network cannot use a cache, so the text is read again for each '
-                          'token; docs/extend.md says why', stacklevel=2)
+                          'token; docs/extend.md says why', stacklevel=3)
     in_parts = cache is not None or (has_parts(model) and agrees(model, idx.device, length))
 
     finished = torch.zeros_like(idx[:, :1]).bool()
     for _ in range(max_new_tokens):
         if idx.size(1) > reach:
-            # from now on each token changes all positions, so nothing of the past stays valid
+            # the window moves now, so every token gets another position, and the cache is wrong
             cache = None
         x = idx[:, -reach:]
         if in_parts:
@@ -109,7 +112,8 @@ class Cache:
                 self.pasts.append(module.past)
 
     def read(self, z):
-        """Send new tokens z (B, N, d), which follow those so far, through the layers."""
+        """Send new tokens z (B, N, d), which follow those so far, through the layers. After the
+        first time there must be one token, N = 1: attention hides no later ones from it."""
         for module in self.layers.modules():
             if type(getattr(module, 'first', None)) is int:
                 module.first = self.n_tokens
@@ -124,13 +128,13 @@ class Past:
     """What one module keeps of the tokens before those that it gets now."""
 
     def __init__(self, reach):
-        self.reach = reach      # so many tokens the network reads
+        self.reach = reach      # how many tokens the network reads
         self.n_tokens = 0       # how many the module got in earlier passes
         self.tensors = {}       # {name: what is kept}
 
     def append(self, name, new):
-        """Of new tokens, (B, K, N, p) -> the same of all tokens so far. name: which of the things
-        that the module keeps these are, such as its keys."""
+        """Keep a tensor of the new tokens, (B, K, N, p), and return that of all tokens so far. name
+        tells apart what one module keeps, such as 'k' and 'v'."""
         B, K, N, p = new.shape
         if name not in self.tensors:
             self.tensors[name] = new.new_empty(B, K, self.reach, p)
@@ -139,8 +143,8 @@ class Past:
         return self.tensors[name][:, :, :end]
 
     def add(self, name, sums):
-        """Sums (B, N, ..) over the new tokens up to each of them -> sums over all tokens up to each
-        of them."""
+        """Cumulative sums over the new tokens, (B, N, ..) -> those over all tokens so far. name
+        tells apart what one module keeps."""
         if name in self.tensors:
             sums = sums + self.tensors[name]
         self.tensors[name] = sums[:, -1:].clone()
@@ -148,12 +152,14 @@ class Past:
 
 
 def private_copy(module):
-    """A module and those inside of it once more, with the same weights, in evaluation mode. What is
-    set in the copy does not change the module."""
-    new = copy.copy(module)     # shares weights, buffers and hooks
+    """A copy of a module and of all modules inside, in evaluation mode, with the same weights. To
+    set an attribute of the copy does not change the module."""
+    new = copy.copy(module)
     new.training = False
-    # recompute_layers in engine/device.py puts a `forward` into a module, which is for training
+    # a `forward` of this module alone is for training, see recompute_layers and spare_logits
     new.__dict__.pop('forward', None)
+    new._parameters = dict(module._parameters)
+    new._buffers = dict(module._buffers)
     new._modules = {}
     for name, child in module._modules.items():
         new._modules[name] = None if child is None else private_copy(child)
@@ -176,7 +182,7 @@ def next_logits(model, x, cache=None):
     """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network.
 
     They are computed for the last token alone, where model(x) computes those of all tokens. With a
-    cache, only those tokens go through the layers that the cache does not know yet.
+    cache, only the tokens that are new to it go through the layers.
     """
     z = model.embed(x)                                  # at their positions: (B, N, d)
     if cache is None:
@@ -188,21 +194,22 @@ def next_logits(model, x, cache=None):
 
 
 def agrees(model, device, length, cache=None):
-    """Whether the parts of a network say of a text of this many tokens what model(x) says. With a
-    cache, which must be new, the last token goes through the layers in a pass of its own. device:
-    where the network is."""
+    """Whether the parts of a network give the logits that model(x) gives, of the last of `length`
+    tokens. With a cache, which must be new, the last two tokens are read one by one. device: where
+    the network is."""
     x = torch.arange(length, device=device) % model.config.vocab_size
     x = x.unsqueeze(0)                                  # (1, N)
-    with torch.autocast(x.device.type, enabled=False):  # which would round differently
+    n_first = length if cache is None else max(1, length - 2)
+    with torch.autocast(x.device.type, enabled=False):  # it rounds the ways to read differently
         wanted = model(x)[0][:, -1]
         try:
-            if cache is not None and length > 1:
-                next_logits(model, x[:, :-1], cache)
-            logits = next_logits(model, x, cache)
+            for n in range(n_first, length + 1):
+                logits = next_logits(model, x[:, :n], cache)
         except Exception:  # such as of a layer that needs more than one token
             return False
-    # a GPU may multiply float32 in TF32, which rounds more
-    is_exact = torch.get_float32_matmul_precision() == 'highest' and logits.dtype == torch.float32
+    # bfloat16 rounds more than float32, and so may a GPU that multiplies float32 in TF32
+    is_exact = (torch.get_float32_matmul_precision() == 'highest'
+                and logits.dtype in (torch.float32, torch.float64))
     tolerance = 1e-4 if is_exact else 1e-2
     return bool((logits - wanted).norm() <= tolerance * wanted.norm())
 
@@ -225,6 +232,6 @@ def pick(logits, temperature, top_k, top_p, generator=None):
         # drop a token if those before it reach top_p already; so the first one stays
         before = probs.cumsum(-1) - probs
         drop = before >= top_p
-        drop = drop.scatter(-1, order, drop)                            # in the order of the ids
+        drop = drop.scatter(-1, order, drop)                            # back to the order of ids
         logits = logits.masked_fill(drop, -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)

@@ -160,7 +160,7 @@ def test_more_tokens_than_512_take_the_kernel_which_stores_no_matrix_of_all_pair
 
 def without_kernel(source):
     """The source of an `attention` without the statement with the kernel."""
-    start = source.index('    if not (q.is_cpu')
+    start = source.index('    lines_are_faster = ')
     end = source.index('\n', source.index('return F.scaled_dot_product_attention'))
     return source[:start] + source[end:]
 
