@@ -300,8 +300,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             for micro_step in range(task.n_passes):
                 x, y = next(batches)
                 if world_size() > 1:
-                    # gradients travel between the processes in the last pass alone, as with
-                    # no_sync()
+                    # gradients travel between processes in the last pass alone, as with no_sync()
                     is_last_pass = micro_step == task.n_passes - 1
                     network.require_backward_grad_sync = is_last_pass
 
