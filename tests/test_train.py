@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, before_step, column, config_of, go,
-                     losses, run_anew)
+from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, before_step, column, config_of,
+                     go, losses, run_anew)
 
 from engine.checkpoint import read_log
 from engine.settings import Mistake, show
