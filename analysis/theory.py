@@ -7,7 +7,7 @@ from engine.settings import check_ranges
 from model_crate import CRATEConfig, Layer, MSSA
 
 RANGES = {  # the range of a setting: {name: (least, most)}; None: it has no upper limit
-    'seed': (0, None),
+    'seed': (0, 2 ** 32 - 1),
     'n_head': (2, None),
     'head_dim': (1, None),
     'n_embd': (2, None),

@@ -229,6 +229,16 @@ def test_a_window_that_a_layer_asks_for_stops_a_run_too(monkeypatch):
         check_forms(model)
 
 
+def test_frozen_weights_and_a_learned_scalar_are_checked_too(monkeypatch):
+    source = inspect.getsource(model_aot.attention)
+    put_into(model_aot, source.replace('q = q /', 'q = 2 * q /'), monkeypatch)
+    model = model_aot.AoT(model_aot.AoTConfig(**TEXT)).requires_grad_(False)
+    for layer in model.layers:
+        layer.attn.temperature = torch.nn.Parameter(torch.tensor(2.0))
+    with torch.no_grad(), pytest.raises(Mistake):
+        check_forms(model)
+
+
 def test_the_check_changes_nothing():
     model = model_aot.AoT(model_aot.AoTConfig(**TEXT, dropout=0.1)).train()
     weights = {name: t.clone() for name, t in model.state_dict().items()}

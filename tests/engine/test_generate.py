@@ -8,6 +8,7 @@ from helpers import CAUSAL, text_network, tokens, loud
 
 import model_aot
 import model_tost
+from analysis import layers
 from engine.generate import Cache, generate, next_logits, pick, stream
 from engine.settings import Mistake
 
@@ -192,12 +193,53 @@ def test_a_cache_is_tried_with_as_many_tokens_as_the_text_will_have(window, recw
     assert torch.equal(a, model.generate(x, 55, temperature=0, use_cache=False))
 
 
+class ForgetsTheSecond(model_aot.MSSA):
+    """Keeps what it gets in its first pass alone."""
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
+        all_proj = proj
+        if self.past and self.past.n_tokens == 0:
+            self.kept = all_proj = self.past.append('proj', proj)
+        elif self.past:
+            all_proj = torch.cat((self.kept, proj), dim=2)
+        heads = model_aot.attention(proj, all_proj, all_proj, is_causal=True)
+        return self.W(heads.transpose(1, 2).flatten(2))
+
+
+def test_a_layer_that_forgets_the_second_of_two_tokens_gets_no_cache(recwarn):
+    model, x = loud(text_network('aot')), tokens(1, 7)
+    for layer in model.layers:
+        layer.attn.__class__ = ForgetsTheSecond
+    a = model.generate(x, 6, temperature=0)
+    assert len(recwarn) == 1
+    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
+
+
+class Counting(model_aot.MSSA):
+    """Counts its calls in a buffer, which it replaces."""
+
+    def forward(self, z):
+        self.calls = self.calls + 1
+        return super().forward(z)
+
+
+def test_a_buffer_that_is_replaced_while_a_text_is_written_stays_in_the_network():
+    model = text_network('aot')
+    for layer in model.layers:
+        layer.attn.__class__ = Counting
+        layer.attn.register_buffer('calls', torch.tensor(0))
+    model.generate(tokens(1, 7), 3)
+    assert all(layer.attn.calls == 0 for layer in model.layers)
+
+
 THREADED = [('aot', {}), ('aot', dict(attn='mhsa')), ('crate', {}), ('tost', {})]
 
 
 @pytest.mark.parametrize('name, settings', THREADED)
 def test_threads_write_at_once_what_they_write_one_after_another(name, settings):
-    """While a fifth thread calls the network. Each draws from a generator of its own."""
+    """While an instrument in a fifth thread looks inside the network. Each writer draws from a
+    generator of its own."""
     model = loud(text_network(name, **settings))
     prompts = [tokens(1, 3 + i, seed=i) for i in range(4)]
     long_text = tokens(2, 16)
@@ -213,7 +255,8 @@ def test_threads_write_at_once_what_they_write_one_after_another(name, settings)
     def call():
         while not stop.is_set():
             with torch.no_grad():
-                if not torch.equal(model(long_text)[0], logits):
+                after = list(layers.inside(model, long_text))[-1].after
+                if not torch.equal(model.read(after)[0], logits):
                     calls_that_differ.append(1)
 
     for _ in range(5):
@@ -238,7 +281,8 @@ def test_what_python_asks_for_is_what_the_command_line_asks_for():
     random = [torch.Generator().manual_seed(0) for _ in range(2)]
     all_tokens = model.generate(x, 9, top_k=0, generator=random[0])
     assert torch.equal(all_tokens, model.generate(x, 9, generator=random[1]))
-    for settings, word in ((dict(temperature=-1.0), 'temperature'), ({}, 'empty')):
+    for settings, word in ((dict(temperature=-1.0), 'temperature'), ({}, 'empty'),
+                           (dict(top_p=0.0), 'top_p'), (dict(top_k=-1), 'top_k')):
         prompt = x[:, :0] if word == 'empty' else x
         with pytest.raises(Mistake, match=word):
             model.generate(prompt, 3, **settings)
