@@ -10,7 +10,7 @@
 #              --max_iters=2240 --out_dir=out/gpt2_stdlib
 #
 # hardware   2 CPU cores
-# minutes    2 of training with bfloat16, 6 without
+# minutes    2 to 3 of training with bfloat16, 6 without
 # expected   validation loss, mean and standard deviation of five seeds:
 #              AoT-MSSA   1.268 ± 0.003 nats, 1.829 ± 0.004 bits per byte
 #              AoT-MHSA   1.190 ± 0.011 nats, 1.717 ± 0.015 bits per byte
