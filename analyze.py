@@ -44,14 +44,15 @@ if __name__ == '__main__':
 
 import torch
 
-from analysis import (assets, compression, curves, denoising, diagram, diffusion, layers,
-                      majorizer, network_figures, page, projection, reduction, scores,
-                      segmentation, sheet, sparsification)
+from analysis import (assets, compression, curves, denoising, diagram, diffusion, layers, majorizer,
+                      network_figures, page, projection, reduction, scores, segmentation, sheet,
+                      sparsification)
 from analysis.subjects import SubjectsConfig, subjects
 from analysis.tables import plain
 from engine import figures, plots, settings
-from engine.help import help_text, version
-from engine.trained import from_command_line
+from engine.mistakes import one_line_errors
+from request.help import asks_for_help, help_text, version
+from request.trained import from_command_line
 from tasks import AugmentConfig
 
 
@@ -143,7 +144,7 @@ OTHERS = {  # these read their words themselves: the function, and the classes o
 @torch.no_grad()
 def main(argv):
     """Run the command that a command line asks for."""
-    if settings.asks_for_help(argv):
+    if asks_for_help(argv):
         print(help_of(argv))
         return
     if '--version' in argv:
@@ -245,5 +246,5 @@ def help_of(words):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
+    with one_line_errors():
         main(sys.argv[1:])

@@ -58,19 +58,23 @@ import torch
 from torch.utils.benchmark import Timer
 
 import tasks
-from engine import optim, settings, start
+from engine import HERE, optim, settings
 from engine.checkpoint import read_log
 from engine.device import (Device, autocast, choose_compile, choose_device, choose_dtype,
                            compile_network)
-from engine.generate import generate
-from engine.networks import SIDES, config_from, names, network, size, task_of
-from engine.settings import Mistake
-from engine.trained import is_small
+from engine.mistakes import Mistake
+from engine.networks import SIDES, config_from, names, network, size
 from nanocrate import train
+from request import start
+from request.build import build_network
+from request.help import run_program
 from scoring.baselines import NanoGPT, ReleasedCRATE
 from scoring.flops import batch, matmul_flops, train_flops
+from tasks import task_of
 from tasks.files import read_meta
 from train import AugmentConfig, TrainConfig, epochs_to_steps
+from weights.generate import generate
+from weights.runs import is_small
 
 
 @dataclass
@@ -372,7 +376,7 @@ def race(config, target, seed, extra):
     command line of train.py."""
     with tempfile.TemporaryDirectory() as out:
         words = [config, *extra, f'--target_loss={target}', f'--seed={seed}', f'--out_dir={out}']
-        process = subprocess.run([sys.executable, settings.HERE / 'train.py', *words],
+        process = subprocess.run([sys.executable, HERE / 'train.py', *words],
                                  stdout=subprocess.DEVNULL)
         if process.returncode != 0:
             sys.exit(process.returncode)  # it has said why
@@ -432,7 +436,7 @@ def contestant(name, extra):
     request = start.read(*settings.split(words), TrainConfig, AugmentConfig)
     c = request.config
     folder = tasks.find_data(c.dataset, c.data_dir)
-    model = start.build_network(request, read_meta(folder), folder)
+    model = build_network(request, read_meta(folder), folder)
     task = tasks.choose(c, request.augment, folder, model, Device('cpu', 'float32', 'false'))
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
     all_zero = Counter()  # each metric of it is 0
@@ -595,4 +599,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    settings.run(main, __doc__, BenchConfig, RaceConfig, CompareConfig)
+    run_program(main, __doc__, BenchConfig, RaceConfig, CompareConfig)

@@ -30,18 +30,19 @@ from analysis.tables import say_table
 from engine import figures, settings
 from engine.checkpoint import run_directory
 from engine.device import Device
-from engine.networks import task_of
+from engine.mistakes import Mistake
 from engine.report import metrics_line
-from engine.settings import Mistake
-from engine.trained import (check_classes, from_command_line, heading, load_model, open_run,
-                            own_or_shipped)
+from request.help import run_program
+from request.trained import from_command_line
 from scoring import benchmarks, confusion, probes, regression, splits
-from tasks import augment
-from tasks.dataset import dataset_of
+from tasks import augment, task_of
+from tasks.dataset import check_classes, dataset_of
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.tokenizer import Tokenizer
 from train import TrainConfig, sum_metrics
+from weights.runs import heading, open_run, own_or_shipped, title_of
+from weights.surgery import load_model
 
 
 @dataclass
@@ -251,7 +252,7 @@ def classify(c, trained, images, view):
     if c.real:
         print(f'{name}: ReaL top-1 {accuracy_by_real(guesses, real_labels):.2%}')
     if c.confusion:
-        network = figures.title_of(c.ckpt, trained.run)
+        network = title_of(c.ckpt, trained.run)
         confusion.report(images.labels, guesses, images.classes, c.confusion,
                          f'{network}\n{name}')
 
@@ -415,4 +416,4 @@ def check_settings(c, purpose):
 
 
 if __name__ == '__main__':
-    settings.run(main, __doc__, EvalConfig)
+    run_program(main, __doc__, EvalConfig)

@@ -274,17 +274,17 @@ class CRATEAlpha(nn.Module):
         """Number of parameters. A shared one counts once."""
         return sum(p.numel() for p in self.parameters())
 
-    # What follows calls other files: engine/generate.py and engine/official.py.
+    # What follows calls other files: weights/generate.py and weights/official.py.
 
     def generate(self, idx, *settings, **named_settings):
-        """Continue token ids (B, N). Returns int64 (B, N + new). `stream` in engine/generate.py has
-        the settings."""
-        from engine.generate import generate
+        """Continue token ids (B, N). Returns int64 (B, N + new). The settings are those of `stream`
+        in weights/generate.py."""
+        from weights.generate import generate
         return generate(self, idx, *settings, **named_settings)
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
-        from engine.official import to_crate_alpha
+        from weights.official import to_crate_alpha
         return to_crate_alpha(self)
 
     @classmethod
@@ -293,7 +293,7 @@ class CRATEAlpha(nn.Module):
 
         Other sizes are read off the tensors. CRATE-LM gets decoupled=False and skip=False.
         """
-        from engine.official import from_crate_alpha
+        from weights.official import from_crate_alpha
         return from_crate_alpha(cls, CRATEAlphaConfig, state_dict, n_head=n_head,
                                 image_size=image_size, patch_size=patch_size, **settings)
 

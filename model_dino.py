@@ -357,7 +357,7 @@ class Half(nn.Module):
             return self.net.features(x)
         return self.features_of_size(x, size)
 
-    # What follows calls other files: engine/networks.py and engine/trained.py.
+    # What follows calls other files: engine/networks.py and weights/runs.py.
 
     def features_of_size(self, x, size):
         """The features of pictures with size=(height, width), which is not image_size.
@@ -368,7 +368,7 @@ class Half(nn.Module):
         positions are interpolated, from the grid of patches of self.net to the other grid.
         """
         from engine.networks import grid
-        from engine.trained import resize_positions
+        from weights.surgery import resize_positions
         if size not in self.resized:
             with torch.device('meta'):
                 net = make_backbone(self.c, size)
@@ -500,7 +500,7 @@ class DINO(nn.Module):
     def opened(run):
         """Turn a trained run of DINO into a run of the network inside, with the teacher's weights.
 
-        run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
+        run: a dict, see open_run in weights/runs.py, which calls this. The result has the same
         keys. Commands expect a classifier, so it has one class, which means nothing.
         """
         c = DINOConfig(**run['network'])
@@ -522,7 +522,7 @@ class DINO(nn.Module):
     def begun_from(run):
         """Turn a trained run into the beginning of a new run of DINO.
 
-        run: a dict, see open_run in engine/trained.py, which calls this. The result has the same
+        run: a dict, see open_run in weights/runs.py, which calls this. The result has the same
         keys. A run of DINO goes on with all its weights. From a run of another network, student and
         teacher get this network inside. Their heads and the centre are missing then; the key
         'missing' has what the names of these weights begin with. Raises ConfigError for a network

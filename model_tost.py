@@ -239,17 +239,17 @@ class ToST(nn.Module):
         """Number of parameters. A shared one counts once."""
         return sum(p.numel() for p in self.parameters())
 
-    # What follows calls other files: engine/generate.py and engine/official.py.
+    # What follows calls other files: weights/generate.py and weights/official.py.
 
     def generate(self, idx, *settings, **named_settings):
-        """Continue token ids (B, N). Returns int64 (B, N + new). `stream` in engine/generate.py has
-        the settings."""
-        from engine.generate import generate
+        """Continue token ids (B, N). Returns int64 (B, N + new). The settings are those of `stream`
+        in weights/generate.py."""
+        from weights.generate import generate
         return generate(self, idx, *settings, **named_settings)
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
-        from engine.official import to_tost
+        from weights.official import to_tost
         return to_tost(self)
 
     @classmethod
@@ -258,7 +258,7 @@ class ToST(nn.Module):
 
         A network of pictures needs image_size and patch_size too.
         """
-        from engine.official import from_tost
+        from weights.official import from_tost
         return from_tost(cls, ToSTConfig, state_dict, n_head=n_head, **settings)
 
 

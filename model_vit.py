@@ -171,17 +171,17 @@ class ViT(nn.Module):
         """Number of parameters."""
         return sum(p.numel() for p in self.parameters())
 
-    # What follows calls another file: engine/official.py.
+    # What follows calls another file: weights/official.py.
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
-        from engine.official import VIT, give
+        from weights.official import VIT, give
         return give(self, VIT[self.config.pool])
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size, patch_size, **settings):
         """A network with weights of the authors' code. Other sizes are read off the tensors."""
-        from engine.official import from_vit
+        from weights.official import from_vit
         return from_vit(cls, ViTConfig, state_dict, n_head=n_head, image_size=image_size,
                         patch_size=patch_size, **settings)
 

@@ -139,7 +139,7 @@ class Layer(nn.Module):
 class ViTMAE(nn.Module):
     """model(x) or model(x, noise) -> (predicted patches (B, N, P), loss)."""
 
-    # for engine/trained.py: the classifier that can start from this encoder, and settings to change
+    # for weights/runs.py: the classifier that can start from this encoder, and settings to change
     classifier = ('vit', {})
 
     def __init__(self, config):
@@ -251,18 +251,18 @@ class ViTMAE(nn.Module):
         """Number of parameters. The fixed positions are none."""
         return sum(p.numel() for p in self.parameters())
 
-    # What follows calls another file: engine/official.py.
+    # What follows calls another file: weights/official.py.
 
     def to_official(self):
         """The weights under the names of the authors' code, as a state dict."""
-        from engine.official import VIT_MAE, give
+        from weights.official import VIT_MAE, give
         return give(self, VIT_MAE)
 
     @classmethod
     def from_official(cls, state_dict, *, n_head, image_size, patch_size, decoder_n_head,
                       **settings):
         """A network with weights of the authors' code. Other sizes are read off the tensors."""
-        from engine.official import VIT_MAE, load, unnested
+        from weights.official import VIT_MAE, load, unnested
         settings |= dict(n_head=n_head, image_size=image_size, patch_size=patch_size,
                          decoder_n_head=decoder_n_head)
         return load(cls, ViTMAEConfig, unnested(state_dict), VIT_MAE, settings)

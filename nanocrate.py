@@ -18,12 +18,14 @@ import torch
 
 import train as training
 from analysis import layers
-from engine import start
 from engine.checkpoint import read_log
-from engine.generate import generate  # noqa: F401 (for those who import it from here)
-from engine.settings import TYPED, Mistake, Requested, show
-from engine.trained import load_model, open_run
+from engine.mistakes import Mistake
+from engine.settings import TYPED, Requested, show
+from request import start
 from tasks.tokenizer import Tokenizer
+from weights.generate import generate  # noqa: F401 (for those who import it from here)
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 def load(path, **changes):

@@ -25,13 +25,15 @@ import torch
 
 from engine import settings
 from engine.device import autocast, choose_device, choose_dtype
-from engine.generate import reach_of, stream
-from engine.networks import kind_of
-from engine.settings import Mistake
-from engine.trained import (UNTRAINED, from_command_line, heading, is_small, is_untrained,
-                            load_model)
+from engine.mistakes import Mistake
+from request.help import run_program
+from request.trained import from_command_line
 from scoring.predictions import likeliest, look_at_pictures
+from tasks import kind_of
 from tasks.tokenizer import Tokenizer, prompt_of, texts_of, until, with_masks
+from weights.generate import reach_of, stream
+from weights.runs import UNTRAINED, heading, is_small, is_untrained
+from weights.surgery import load_model
 
 
 @dataclass
@@ -191,4 +193,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    settings.run(main, __doc__, SampleConfig)
+    run_program(main, __doc__, SampleConfig)

@@ -31,13 +31,16 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import distributed, optim, plots, report, settings, start
+from engine import distributed, optim, plots, report, settings
 from engine.checkpoint import RunDirectory, check_new
 from engine.clock import Clock
 from engine.device import Device, catch_signals
 from engine.distributed import all_mean, any_process, is_main, print_main, rank, world_size
-from engine.settings import Mistake, quoted
+from engine.mistakes import Mistake, one_line_errors
+from engine.settings import asks_for_help, quoted
 from engine.threads import Threads
+from request import start
+from request.build import build_network
 from tasks import AugmentConfig, files
 
 
@@ -114,19 +117,19 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
 
 def main(argv):
     """Train as a command line asks. Returns the exit code, see `train`."""
-    if settings.asks_for_help(argv):
-        from engine.help import help_for
+    if asks_for_help(argv):
+        from request.help import help_for
         print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
         return None
     if '--version' in argv:
-        from engine.help import version
+        from request.help import version
         print(version())
         return None
     return train(start.read(*settings.split(argv), TrainConfig, AugmentConfig))
 
 
 def train(request):  # noqa: C901 (long, because the loop stands in it whole)
-    """Train as a Request asks, see engine/start.py. Returns the exit code: 128 + the signal's
+    """Train as a Request asks, see request/start.py. Returns the exit code: 128 + the signal's
     number after a signal, else None."""
     c = request.config
     resumed = c.init_from == 'resume'
@@ -146,7 +149,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     meta = files.read_meta(folder)
 
     torch.manual_seed(c.seed)
-    model = start.build_network(request, meta, folder)  # with trained weights, if there are any
+    model = build_network(request, meta, folder)  # with trained weights, if there are any
     model.train().to(device.name)
 
     task = tasks.choose(c, request.augment, folder, model, device)
@@ -172,7 +175,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     best_error = math.inf
     training_seconds = 0.0
     if resumed:
-        from engine.trained import restore  # here: a new run reads no trained network
+        from weights.runs import restore  # here: a new run reads no trained network
         restore(request.checkpoint, average, optimizers, scaler)
         step = request.checkpoint['step']
         best_error = request.checkpoint['best']
@@ -586,7 +589,7 @@ def config_json(request, meta, model):
 
 
 if __name__ == '__main__':
-    with settings.one_line_errors():
+    with one_line_errors():
         code = main(sys.argv[1:])
         distributed.leave()
         sys.exit(code)

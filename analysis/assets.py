@@ -12,8 +12,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import figures
-from engine.settings import HERE, Mistake, check, collect
+from engine import HERE, figures
+from engine.mistakes import Mistake
+from engine.settings import check, collect
 
 # {name: the command that draws it, without --out}; RUNS is the folder of trained runs
 COMMANDS = {

@@ -6,6 +6,7 @@ import numpy as np
 
 from analysis.tables import mean_and_spread
 from engine import figures, plots
+from weights import runs
 
 MARKERS = 'osD^vPX'  # as many as colours
 MANY = 20  # a line of more points than that has few markers
@@ -60,7 +61,7 @@ def title_of(nets, layers=()):
     title_lines = []
     for i, net in enumerate(trained):
         layer = layers[i] if layers else 0
-        title_lines.append(figures.title_of(net.name, net.run, layer, len(net.model.layers)))
+        title_lines.append(runs.title_of(net.name, net.run, layer, len(net.model.layers)))
     return '\n'.join(title_lines)
 
 

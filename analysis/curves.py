@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from analysis.tables import say_table
 from engine import figures, plots
 from engine.checkpoint import read_log
-from engine.settings import Mistake, check, split
+from engine.mistakes import Mistake
+from engine.settings import check, split
 
 AXES = {  # {column of the log: what stands along the horizontal axis}
     'step': 'steps',

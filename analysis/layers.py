@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from analysis import measures
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 PARTS = ('query', 'key', 'value')
 SOFTMAX = (torch.softmax, torch.Tensor.softmax, F.softmax)
@@ -161,9 +161,14 @@ def weights(attention, normed):
         attention(normed)
     if len(calls.kernel) == 1:
         (q, k, v, *more), keywords = calls.kernel[0]        # (B, K, N, p)
-        B, K, N, _ = q.shape
-        identity = torch.eye(N, dtype=v.dtype, device=v.device).expand(B, K, N, N)
-        return F.scaled_dot_product_attention(q, k, identity, *more, **keywords)
+        B, K, N, p = v.shape
+        # the kernel wants values of width p, so it gets p columns of the identity at a time
+        identity = torch.eye(N, N + p, dtype=v.dtype, device=v.device).expand(B, K, N, N + p)
+        columns = []
+        for first in range(0, N, p):
+            values = identity[..., first:first + p]
+            columns.append(F.scaled_dot_product_attention(q, k, values, *more, **keywords))
+        return torch.cat(columns, dim=3)[..., :N]
     if len(calls.kernel) == 0 and len(calls.softmax) == 1:
         return calls.softmax[0]
     raise Mistake(f'{type(attention).__name__} computes attention {len(calls.kernel)} times by '

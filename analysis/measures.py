@@ -8,7 +8,7 @@ CRATE (Yu et al., NeurIPS 2023), and in the last part of this file those of AoT 
 import torch
 from torch.nn.functional import normalize
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 # ---- coding rates -------------------------------------------------------------------------------
 

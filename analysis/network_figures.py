@@ -13,7 +13,7 @@ from analysis.charts import over_layers, picture_grid, scale_of, small_maps, tit
 from analysis.subjects import batches, pictures, pixels, tokens_of, which_heads, which_layer
 from analysis.tables import say_walks
 from engine import figures, plots
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import augment
 
 # the columns of `layers` that the theory is about

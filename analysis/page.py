@@ -18,8 +18,8 @@ from analysis import layers
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.checkpoint import write_file
 from engine.figures import check_free
-from engine.settings import Mistake
-from engine.trained import from_command_line
+from engine.mistakes import Mistake
+from request.trained import from_command_line
 from tasks.augment import denormalize, normalize
 from tasks.tokenizer import Tokenizer
 

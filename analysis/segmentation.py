@@ -16,11 +16,11 @@ from analysis.charts import over_layers, picture_grid
 from analysis.maskcut import CORNERS, maskcut, numbered
 from analysis.subjects import batches, choose, pixels, which_layer
 from analysis.tables import mean_and_spread, say_rows, say_table
-from engine import figures
 from engine.plots import COLOURS
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
 from tasks.pictures import named
+from weights.runs import title_of
 
 CUTS = 'key', 'query', 'value', 'token', 'none'
 THRESHOLDS = tuple(0.5 + 0.05 * i for i in range(10))  # of average precision, as COCO's
@@ -441,7 +441,7 @@ def draw_objects(c, nets):
     row_names = ['the picture and\nits true masks']
     for net in nets:
         layer = which_layer(c, net.model)
-        row_name = figures.title_of(net.label, net.run, layer, len(net.model.layers))
+        row_name = title_of(net.label, net.run, layer, len(net.model.layers))
         row_names.append(row_name.replace(', ', '\n'))
     no_names = [''] * (2 * len(shown))  # of columns, two for each picture
     title = (f'left of each pair: the patches with {c.share:.0%} of the attention of the best '

@@ -11,13 +11,16 @@ from analysis import layers
 from analysis.theory import Shared
 from engine import figures, networks
 from engine.device import choose_device
-from engine.settings import Mistake, check_ranges
-from engine.trained import heading, load_model, open_run, own_or_shipped
+from engine.mistakes import Mistake
+from engine.settings import check_ranges
+from tasks import kind_of
 from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
+from weights.runs import heading, open_run, own_or_shipped
+from weights.surgery import load_model
 
 # the kinds of data that a network may read for a command; for other commands any kind
 KINDS = {
@@ -60,7 +63,7 @@ class Subject:
     @property
     def reads(self):
         """'text', 'images' or 'functions'."""
-        return networks.kind_of(self.model.config)
+        return kind_of(self.model.config)
 
     @property
     def patches(self):

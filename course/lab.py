@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from analysis import layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
-from engine import figures, networks, trained  # noqa: E402
+from engine import figures, networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
 from engine.plots import COLOURS, DASHES, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
+from weights.runs import open_run  # noqa: E402
+from weights.surgery import load_model  # noqa: E402
 
 torch.manual_seed(1)  # so that a lesson's numbers can be had again
 # The networks here are tiny. Beside another program a second thread mostly waits for the first.
@@ -87,7 +89,7 @@ def first_weights(model, **settings):
 def trained_crate():
     """A CRATE that was trained on drawn shapes, and came with the project. Returns its weights, as
     weights_of does, and its config."""
-    model = trained.load_model(trained.open_run(str(ROOT / 'trained' / 'crate_shapes')))
+    model = load_model(open_run(str(ROOT / 'trained' / 'crate_shapes')))
     return weights_of(model), model.config
 
 
@@ -147,7 +149,7 @@ def class_maps(run, x):
     """Where the class token looks in the last layer but one, for pictures x (n, 3, H, W): attention
     over the N patches, of the network of a run directory and of the same network with random
     weights. Returns {'trained': (n, K, N), 'random weights': (n, K, N)}."""
-    model = trained.load_model(trained.open_run(run))
+    model = load_model(open_run(run))
     untrained = type(model)(model.config).eval()
     maps = {}
     for name, network in (('trained', model), ('random weights', untrained)):

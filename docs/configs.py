@@ -7,11 +7,13 @@ each file there for a run. Networks are built without numbers, on PyTorch's meta
 """
 import re
 
-from engine import networks, settings, start  # first: it says what to type where torch is missing
-from tasks.augment import AugmentConfig
-from train import TrainConfig
-
 import torch
+
+from engine import HERE, networks, settings
+from request import start
+from request.build import config_for
+from tasks import AugmentConfig
+from train import TrainConfig
 
 SMALL_PICTURES = {'kind': 'images', 'splits': {'train': {'height': 32, 'width': 32}},
                   'classes': range(10)}
@@ -74,7 +76,7 @@ def parameters(path, values):
         return ''
     request = start.read([str(path)], {}, TrainConfig, AugmentConfig)
     Network = networks.network(values['model'])[0]
-    config = networks.config_for(values['model'], request.network, METAS[values['dataset']])
+    config = config_for(values['model'], request.network, METAS[values['dataset']])
     with torch.device('meta'):
         count = networks.size(Network(config))
     return f'{count / 1e6:.2f}M'
@@ -95,7 +97,7 @@ def row(path, header, resource):
 def main():
     on_cpu = []
     on_gpu = []
-    for path in sorted((settings.HERE / 'config').glob('[!_]*.py')):
+    for path in sorted((HERE / 'config').glob('[!_]*.py')):
         header = re.match(r'(#.*\n)+', path.read_text(encoding='utf-8'))[0]
         if 'CPU' in field(header, 'hardware'):
             on_cpu.append(row(path, header, 'minutes'))

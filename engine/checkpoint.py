@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import save as as_bytes  # save_file makes files that no other user may read
 
 from engine.distributed import is_main
-from engine.settings import Mistake, reading
+from engine.mistakes import Mistake, reading
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv',
          'in_context.csv', 'in_context.png', 'step_*.safetensors', 'wandb_id.txt',

@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from engine.distributed import world_size
-from engine.networks import kind_of
-from engine.settings import Mistake, choice_of
+from engine.mistakes import Mistake
+from engine.settings import choice_of
 
 
 INSTALL_CUDA = ('to use the GPU, install a PyTorch with CUDA: under Linux '
@@ -67,9 +67,8 @@ class Device:
         if recompute:
             recompute_layers(model)
         if loss_in_chunks:
-            if kind_of(model.config) != 'text' or not hasattr(model, 'read'):
-                raise Mistake('loss_in_chunks=true is for networks of text that have `read`; leave '
-                              'it out')
+            if not hasattr(model, 'read'):
+                raise Mistake('loss_in_chunks=true is for networks that have `read`; leave it out')
             from engine.chunked_loss import spare_logits  # here, as few runs need it
             spare_logits(model)
         if world_size() == 1:

@@ -6,9 +6,8 @@ import csv
 from pathlib import Path
 
 from engine.checkpoint import run_directory, write_file
+from engine.mistakes import Mistake
 from engine.plots import LETTERS, save_picture
-from engine.settings import Mistake
-from engine.trained import is_untrained, progress_of
 
 PICTURES = '.png', '.jpg', '.pdf', '.svg'  # how the name of a figure may end
 
@@ -49,22 +48,6 @@ def save(picture, figure, columns, rows):
 
 
 # ---- titles, axes and legends -------------------------------------------------------------------
-
-def title_of(path, run, layer=0, n_layer=0):
-    """What each figure of a network says of it, such as 'out/crate_shapes, step 1,200 of 2,000,
-    layer 5 of 6'. path: of the run or of its weights; run: what open_run gives; layer: from 1, or 0
-    if the figure shows no single layer."""
-    # longer paths would not fit above a figure
-    parts = ['/'.join(run_directory(path).parts[-2:])]
-    progress = progress_of(run)
-    if progress:
-        parts.append(progress)
-    if layer:
-        parts.append(f'layer {layer} of {n_layer}')
-    if is_untrained(run):
-        parts.append('UNTRAINED: random weights')
-    return ', '.join(parts)
-
 
 def headline(figure, title):
     """Write a title above a figure, and widen the figure if the title needs that."""

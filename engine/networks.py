@@ -1,10 +1,10 @@
-"""Networks by name: what they are trained on, and their configs for a dataset.
+"""Networks by name, and the contract that a network keeps.
 
 The contract. A file model_x.py beside train.py is the whole of a network x. It sets two names:
 
   Config    a flat dataclass. `task`, a class attribute or a property, says what the network is
             trained on: x for the file tasks/task_x.py. The dataset sets vocab_size and other fields
-            that the function `sizes` below names, if the config has them.
+            that `sizes` in request/build.py names, if the config has them.
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), the
             loss None without y; or (out, loss, extras), a dict of numbers to log, of which
             'penalty' is added to the loss in training. x, y and out of each task are in
@@ -17,23 +17,14 @@ Some commands need more. Muon trains the matrices of `layers`. analyze.py walks 
 and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
-import hashlib
 import importlib
-import json
-import pkgutil
 import sys
-from pathlib import Path
 
-from engine.settings import HERE, Mistake, read_file, reading
+from engine import HERE
+from engine.mistakes import Mistake
 
-# {kind of data: the field by which one tells that a network reads it}
-DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
-# {kind of data: a dataset that needs no download}
-SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
 SIDES = ('image_size', 'patch_size')  # int or (height, width)
 
-
-# ---- networks -----------------------------------------------------------------------------------
 
 def names():
     """The networks there are: x for each file model_x.py."""
@@ -93,46 +84,6 @@ def is_config_error(e):
     return type(e) is getattr(file_of_class, 'ConfigError', None)
 
 
-def task_of(config):
-    """The class Task of tasks/task_x.py, where x is the task of a network with this config. Raises
-    Mistake if there is no such file."""
-    module = f'tasks.task_{config.task}'
-    try:
-        return importlib.import_module(module).Task
-    except ModuleNotFoundError as e:
-        if e.name != module:  # a library that the file imports
-            raise
-    modules = pkgutil.iter_modules(importlib.import_module('tasks').__path__)
-    names = [m.name.removeprefix('task_') for m in modules if m.name.startswith('task_')]
-    raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or write "
-                  f'tasks/task_{config.task}.py')
-
-
-def kind_of(config):
-    """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
-    return task_of(config).kind
-
-
-def meta_of(folder):
-    """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
-    path = Path(folder) / 'meta.json'
-    if not path.is_file():
-        return {}
-    with reading(f'{path} is damaged', 'prepare the dataset again'):
-        meta = {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
-        # datasets of earlier versions have no checksum
-        if 'sha256' in meta and meta['sha256'] != checksum_of(meta):
-            raise ValueError('it is not what was written')
-        return meta
-
-
-def checksum_of(meta):
-    """The sha256 of what meta.json says of a dataset, its own `sha256` left out."""
-    rest = {'channels': 3} | meta
-    rest.pop('sha256', None)
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
 def size(model):
     """Number of trainable parameters; shared ones count once."""
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
@@ -152,70 +103,3 @@ def as_pair(size):
 def grid(c):
     """Patches of a picture, (rows, columns)."""
     return tuple(i // p for i, p in zip(c.image_size, c.patch_size))
-
-
-# ---- networks and datasets ----------------------------------------------------------------------
-
-def config_for(name, network_settings, meta, folder='the dataset'):
-    """The config of a network with these settings, for a dataset with this meta.json. Raises
-    Mistake if the network does not read such data."""
-    Config = network(name)[1]
-    kind = meta['kind']
-    readable = [k for k, field in DATA.items() if hasattr(Config, field)]
-    if kind not in readable:
-        raise unreadable(name, readable, kind, folder)
-
-    decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
-    config = config_from(Config, decided | network_settings)
-    if kind_of(config) != kind:
-        raise unreadable(name, [kind_of(config)], kind, folder)
-    if task_of(config).extra_tokens:
-        decided['vocab_size'] += task_of(config).extra_tokens
-        config = config_from(Config, decided | network_settings)
-    check_sizes(config, decided, folder)
-    return config
-
-
-def unreadable(name, kinds, kind, folder):
-    """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
-    It says what to type."""
-    if not kinds:
-        return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
-                       '--dataset or --model')
-    dataset = SMALL_DATASET[kinds[0]]
-    command = f'python train.py --model={name} --dataset={dataset}'
-    paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
-    configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
-    if configs:
-        command = f'python train.py config/{configs[0]}'
-    return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
-                   f'{" or ".join(kinds)}; type {command}')
-
-
-def check_sizes(config, decided, folder):
-    """Raises Mistake where somebody gave another size than the dataset has. A vocabulary may be
-    larger: some are rounded up."""
-    for name in ('vocab_size', 'num_classes', 'channels'):
-        if name not in decided:
-            continue
-        size_of_config = getattr(config, name)
-        too_large = size_of_config > decided[name] and name != 'vocab_size'
-        if size_of_config < decided[name] or too_large:
-            raise Mistake(f'{name}={size_of_config} does not fit {folder}, which has '
-                          f'{decided[name]}; leave it out')
-
-
-def sizes(meta):
-    """The config fields that a dataset with this meta.json decides. A dataset without pictures sets
-    image_size to 0, one without functions n_dims."""
-    if meta['kind'] == 'text':
-        return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
-    if meta['kind'] == 'functions':
-        # 41 examples of two tokens, as Garg et al.
-        return {'n_dims': 20, 'block_size': 82, 'image_size': 0}
-    first_split = next(iter(meta['splits'].values()))
-    image_size = 224  # JPEG files of many sizes
-    if 'height' in first_split:
-        image_size = (first_split['height'], first_split['width'])
-    return {'image_size': image_size, 'n_dims': 0, 'channels': meta.get('channels', 3),
-            'num_classes': len(meta['classes'])}

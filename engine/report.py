@@ -12,7 +12,7 @@ from engine.distributed import print_main
 def print_plan(request, task, model, folder, device, step):
     """What the run is going to do: the network, its data, its length, where it computes."""
     c = request.config
-    print_main(f'{c.model}: {networks.size_in_words(model)}, {sizes_of(model.config)}')
+    print_main(f'{c.model}: {networks.size_in_words(model)}, {sizes_of(model.config, task.kind)}')
 
     files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
     if request.default_config:
@@ -34,14 +34,15 @@ def print_plan(request, task, model, folder, device, step):
         print_main(task.note)
 
 
-def sizes_of(config):
-    """The sizes that a network's config has, such as '6 layers, width 256, 8 heads, context 64'."""
+def sizes_of(config, kind):
+    """The sizes that a network's config has, such as '6 layers, width 256, 8 heads, context 64'.
+    kind: of the data that it reads."""
     words = []
     for name, text in (('n_layer', '{} layers'), ('n_embd', 'width {}'), ('n_head', '{} heads')):
         if hasattr(config, name):
             words.append(text.format(getattr(config, name)))
 
-    if networks.kind_of(config) == 'images':
+    if kind == 'images':
         height, width = networks.as_pair(config.image_size)
         pictures = f'pictures of {height} x {width}'
         if hasattr(config, 'patch_size'):

@@ -9,26 +9,19 @@ A program's settings are the fields of dataclasses. The comment beside a field i
         n_layer: int = 12   # how many layers
 """
 import ast
-import contextlib
 import dataclasses
 import difflib
 import os
 import runpy
 import shlex
-import signal
 import subprocess
-import sys
 import traceback
 import typing
 from pathlib import Path
 
+from engine import HERE
+from engine.mistakes import Mistake, reading
 
-class Mistake(ValueError):
-    """A mistake of the user, said in one line. Any other exception is a bug and keeps its
-    traceback."""
-
-
-HERE = Path(__file__).resolve().parent.parent
 TYPED = 'the command line'
 # {what people type, from nanoGPT or for another of our programs: the setting that is meant}
 OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
@@ -48,7 +41,7 @@ class Requested(typing.NamedTuple):
         return self.source == TYPED
 
 
-# ---- reading ------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 def collect(argv):
     """Command line -> {name: Requested}. A later word wins over an earlier one. A word without
@@ -84,6 +77,11 @@ def split(argv):
             value = words.pop(0) if value_follows else True
         typed[name] = Requested(value, TYPED)
     return alone, typed
+
+
+def asks_for_help(words):
+    """Whether the words of a command line ask for --help."""
+    return not {'--help', '--help=all', '-h'}.isdisjoint(words)
 
 
 def read_file(path):
@@ -137,7 +135,7 @@ def place_of(error, path):
     return f'{path}, line {lines[-1]}'
 
 
-# ---- checking -----------------------------------------------------------------------------------
+# ---- checking ------------------------------------------------------------------------------------
 
 def check(requested, *classes):
     """{name: Requested} -> {name: value}, each of the type of its field in one of the dataclasses.
@@ -283,7 +281,7 @@ def check_meant(c, only_for, purpose):
                           'out')
 
 
-# ---- showing ------------------------------------------------------------------------------------
+# ---- showing -------------------------------------------------------------------------------------
 
 def show(value):
     """A value as one types it."""
@@ -297,66 +295,3 @@ def show(value):
 def quoted(path):
     """A path as one types it in the shell of this system."""
     return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
-
-
-# ---- errors -------------------------------------------------------------------------------------
-
-@contextlib.contextmanager
-def reading(problem, advice='get it again'):
-    """Around what reads a file. Libraries raise exceptions of many types for a missing or damaged
-    one, or one that claims more than the memory holds. Each exception becomes a Mistake: the
-    problem, the library's first sentence, the advice."""
-    try:
-        yield
-    except (Mistake, ImportError):  # no fault of the file
-        raise
-    except Exception as e:
-        from engine.advice import in_one_line  # here and below: only after an error
-        # the first sentence: PyTorch goes on to say how to load such a file unsafely
-        sentence = str(e).split('. ')[0][:200]
-        why = in_one_line(e) or f'{type(e).__name__}: {sentence}'
-        raise Mistake(f'{problem} ({why}); {advice}') from None
-
-
-@contextlib.contextmanager
-def one_line_errors():
-    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do
-    a library that is missing and too little memory. Any other exception is a bug and keeps its
-    traceback."""
-    if hasattr(sys.stdout, 'reconfigure'):
-        # what a console cannot show becomes an escape, as on standard error
-        sys.stdout.reconfigure(errors='backslashreplace')
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # the reader of our output left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
-    except Exception as e:
-        from engine.advice import in_one_line
-        line = in_one_line(e)
-        if not line:
-            raise
-        print('error:', ' '.join(line.split()), file=sys.stderr, flush=True)
-        sys.exit(2)
-
-
-def run(main, doc, *classes):
-    """A program as a user starts it. With --help or -h it prints all its settings, those of the
-    dataclasses; with --version what a bug report needs."""
-    with one_line_errors():
-        words = sys.argv[1:]
-        if asks_for_help(words):
-            from engine.help import help_text
-            print(help_text(doc, *classes))
-        elif '--version' in words:
-            from engine.help import version
-            print(version())
-        else:
-            main(words)
-
-
-def asks_for_help(words):
-    """Whether the words of a command line ask for --help."""
-    return not {'--help', '--help=all', '-h'}.isdisjoint(words)

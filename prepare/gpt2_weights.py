@@ -15,7 +15,8 @@ nanoGPT's characters are in the same order.
 A GPT-2 that was trained here goes out again in Python, and so does AoT, in nanoGPT's names:
 
     import safetensors.torch, torch
-    from engine.trained import load_model, open_run
+    from weights.runs import open_run
+    from weights.surgery import load_model
     model = load_model(open_run('out/gpt2_owt'))
     torch.save({'model': model.to_official()}, 'ckpt.pt')
     safetensors.torch.save_file(model.to_hugging_face(), 'model.safetensors', {'format': 'pt'})
@@ -28,8 +29,7 @@ No file tells --gelu: give it where yours is not the one that is assumed.
 Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for the larger sizes.
 """  # noqa: E501 (--help shows it)
 from lib.inputs import choice, local, local_or_fetch, option, run
-from lib.weights import (
-    FINE_TUNING, TOKENIZER, read_weights, save_run, text_data, weight_arguments)
+from lib.weights import FINE_TUNING, TOKENIZER, read_weights, save_run, text_data, weight_arguments
 
 from engine.networks import network
 
@@ -60,7 +60,7 @@ def main(argv=None):
     url = f'{args.url}{args.size}/resolve/main/model.safetensors'
     path = local_or_fetch(args, url, sha256, f'{args.size}.safetensors')
     weights = read_weights(path)
-    from engine.official import is_of_nanogpt  # here, as it imports torch: --help is fast
+    from weights.official import is_of_nanogpt  # here, as it imports torch: --help is fast
     gelu = args.gelu
     if gelu is None:
         gelu = 'none' if is_of_nanogpt(weights) else 'tanh'

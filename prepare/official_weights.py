@@ -19,8 +19,9 @@ import math
 from lib.inputs import local_or_fetch, number, option, run
 from lib.weights import TOKENIZER, read_weights, save_run, text_data, weight_arguments
 
+from engine import HERE
 from engine.networks import network
-from engine.settings import HERE, read_file
+from engine.settings import read_file
 
 # a file holds the positions under one of these names
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'
@@ -32,7 +33,7 @@ NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothi
 def network_of(weights, args):
     """The network with these weights, {name: tensor}, for the words of the command line. Parts that
     the file lacks are added, and a line is printed."""
-    from engine import official  # here, as it imports torch: --help is fast
+    from weights import official  # here, as it imports torch: --help is fast
     Network, Config = network(args.model)
     if args.model == 'vit':
         weights, left_out = official.encoder_of(weights)
@@ -60,7 +61,7 @@ def network_of(weights, args):
 
 def lacks_classifier(weights, model):
     """Whether a file of pictures for this network, {name: tensor}, ends before the classifier."""
-    from engine import official
+    from weights import official
     if 'cls_token' not in weights:
         return False
     if model == 'crate':

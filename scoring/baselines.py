@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from model_aot import MHSA, AoT, AoTConfig
 from model_crate import CRATE, ISTA, MSSA, CRATEConfig
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 # ---- CRATE as its authors' code computes it (github.com/Ma-Lab-Berkeley/CRATE) ------------------
 

@@ -49,8 +49,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from engine.figures import check_free
-from engine.networks import meta_of
-from engine.settings import Mistake, choice_of
+from engine.mistakes import Mistake
+from engine.settings import choice_of
+from tasks.files import meta_of
 
 # {benchmark: the command in prepare/ that writes it to a data_dir}
 SCRIPTS = {

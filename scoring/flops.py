@@ -3,7 +3,7 @@ import torch
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 
 def batch(c, n, augment=None):

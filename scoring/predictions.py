@@ -11,12 +11,13 @@ import torch
 
 from engine import figures, plots
 from engine.checkpoint import write_file
+from engine.mistakes import Mistake
 from engine.networks import grid
-from engine.settings import Mistake
-from engine.trained import check_labelled
 from tasks import augment
+from tasks.dataset import check_labelled
 from tasks.imagenet import readable
 from tasks.pictures import labelled_pictures_of, seen
+from weights.runs import title_of
 
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
@@ -66,7 +67,7 @@ def look_at_pictures(c, run, model):
     elif ending == '.csv':
         write_guesses(out, pictures, run, model)
     else:
-        show_pictures(out, pictures, run, model, figures.title_of(c.ckpt, run))
+        show_pictures(out, pictures, run, model, title_of(c.ckpt, run))
     return broken
 
 

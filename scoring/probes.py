@@ -8,7 +8,7 @@ the training set, and the test set is used once.
 import torch
 import torch.nn.functional as F
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from scoring.splits import batches
 
 PROBE_C = 1.0, 10.0, 100.0, 1e3, 1e4, 1e5

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from engine.mistakes import reading
 from engine.networks import grid
-from engine.settings import reading
 from tasks import augment
 
 # ---- pictures -----------------------------------------------------------------------------------

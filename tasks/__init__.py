@@ -19,20 +19,24 @@ BaseTask below has what most tasks have in common; docs/extend.md shows how to w
 asks an object of the class for batches. What tasks read is in text.py, pictures.py,
 views.py and regression.py.
 """
+import importlib
 import math
+import pkgutil
 import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from engine.networks import task_of
-from engine.settings import HERE, Mistake, check_ranges, quoted, take_choices
+from engine import HERE
+from engine.mistakes import Mistake
+from engine.settings import check_ranges, quoted, take_choices
 
 FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
 MADE_HERE = ('stdlib', 'shapes', 'shapes_many')  # datasets that need no download
 
 # settings of train.py that mean something for some tasks only
-OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetry')
+OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetry',
+                 'loss_in_chunks')
 # settings of AugmentConfig that all tasks with pictures have
 PICTURE_SETTINGS = ('crop_scale', 'flip', 'randaugment_m', 'randaugment_scale', 'eval_view',
                     'eval_crop')
@@ -168,6 +172,26 @@ class BaseTask:
     def sample(self, model):
         """What the network makes of a few examples, in a line; '' prints nothing."""
         return ''
+
+
+def task_of(config):
+    """The class Task of tasks/task_x.py, where x is the task of a network with this config. Raises
+    Mistake if there is no such file."""
+    module = f'tasks.task_{config.task}'
+    try:
+        return importlib.import_module(module).Task
+    except ModuleNotFoundError as e:
+        if e.name != module:  # a library that the file imports
+            raise
+    modules = pkgutil.iter_modules(__path__)
+    names = [m.name.removeprefix('task_') for m in modules if m.name.startswith('task_')]
+    raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or write "
+                  f'tasks/task_{config.task}.py')
+
+
+def kind_of(config):
+    """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
+    return task_of(config).kind
 
 
 def choose(c, augment, folder, model, device):

@@ -22,7 +22,8 @@ import dataclasses
 import torch
 import torch.nn.functional as F
 
-from engine.settings import Mistake, Requested, check
+from engine.mistakes import Mistake
+from engine.settings import Requested, check
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 

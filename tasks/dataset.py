@@ -1,8 +1,7 @@
-"""Which dataset a trained network is scored on, or shown."""
+"""Which dataset a trained network is scored on, or shown, and whether both fit."""
 from pathlib import Path
 
-from engine.settings import Mistake
-from engine.trained import check_reads
+from engine.mistakes import Mistake
 from tasks import files, find_data
 
 
@@ -21,3 +20,38 @@ def dataset_of(c, run, name='the network'):
     if c.split:
         return folder, c.split
     return folder, 'test' if 'test' in meta['splits'] else 'val'
+
+
+def check_reads(run, meta, folder, name='the network'):
+    """Raises Mistake if a trained network, called `name`, does not read the dataset in `folder`."""
+    network_reads = {
+        'kind': run['data']['kind'],
+        'tokenizer': run['data'].get('tokenizer'),
+        'channels': run['network'].get('channels', 3),
+    }
+    for what, expected in network_reads.items():
+        present = meta.get(what, expected)
+        if present != expected:
+            raise Mistake(f'{name} reads {what} {str(expected)[:60]}, {folder} has '
+                          f'{str(present)[:60]}; give another --dataset')
+
+
+def check_labelled(run):
+    """Raises Mistake, with what to do instead, if a network was trained without labels and names no
+    classes."""
+    if run['data'].get('unlabelled'):
+        raise Mistake('the network names nothing, because it was trained without labels; score its '
+                      'features with eval.py --knn=20, or give it a classifier with train.py '
+                      '--init_from=PATH --new_head=true')
+
+
+def check_classes(run, classes, where):
+    """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes
+    than a dataset."""
+    check_labelled(run)
+    known = run['data']['classes']
+    count = run['network'].get('num_classes')
+    if count != len(classes) or (known is not None and known != classes):
+        raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} '
+                      f'({", ".join(classes[:3])} ..), not the same; put a new head on it: '
+                      'train.py --init_from=PATH --new_head=true')

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from engine.settings import reading
+from engine.mistakes import reading
 
 EXTENSIONS = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff',
               '.ppm', '.pgm', '.pbm', '.pnm', '.avif')

@@ -14,14 +14,15 @@ always compared, and the sha256 of each array, which --verify=true of train.py a
 Opening an array compares its type and its shape.
 """
 import hashlib
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from engine.networks import meta_of
-from engine.settings import HERE, Mistake, reading
+from engine import HERE
+from engine.mistakes import Mistake, reading
 
 
 def digest(path, kind='sha256'):
@@ -50,6 +51,26 @@ def read_meta(folder):
         scripts = ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
     commands = [f'python {script} --out {folder}' for script in scripts]
     raise Mistake(f'no data in {folder}; run: {" or ".join(commands)}')
+
+
+def meta_of(folder):
+    """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
+    path = Path(folder) / 'meta.json'
+    if not path.is_file():
+        return {}
+    with reading(f'{path} is damaged', 'prepare the dataset again'):
+        meta = {'channels': 3} | json.loads(path.read_text(encoding='utf-8'))
+        # datasets of earlier versions have no checksum
+        if 'sha256' in meta and meta['sha256'] != checksum_of(meta):
+            raise ValueError('it is not what was written')
+        return meta
+
+
+def checksum_of(meta):
+    """The sha256 of what meta.json says of a dataset, its own `sha256` left out."""
+    rest = {'channels': 3} | meta
+    rest.pop('sha256', None)
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def split_meta(folder, split, kind):

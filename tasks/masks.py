@@ -14,7 +14,7 @@ it shows. A bool mask is one object; without SPLIT.objects.npy, its class is tha
 """
 import numpy as np
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks.decode import unpacked
 
 UNKNOWN = 255

@@ -10,7 +10,8 @@ In-Context?", NeurIPS 2022:
 import numpy as np
 import torch
 
-from engine.settings import Mistake, choice_of
+from engine.mistakes import Mistake
+from engine.settings import choice_of
 from tasks import FUNCTIONS
 
 

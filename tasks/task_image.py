@@ -2,7 +2,7 @@
 import numpy as np
 import torch
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import PICTURE_SETTINGS, BaseTask, accuracies, augment
 from tasks.files import read_meta
 from tasks.imagenet import readable

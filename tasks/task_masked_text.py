@@ -2,7 +2,7 @@
 import numpy as np
 import torch
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import accuracies
 from tasks.task_text import NextToken
 from tasks.text import TextSplit

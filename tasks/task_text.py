@@ -3,7 +3,7 @@ import numpy as np
 import torch
 
 from engine.distributed import print_main
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import BaseTask
 from tasks.text import TextSplit
 
@@ -15,6 +15,7 @@ SAMPLE_TEMPERATURE = 0.8
 
 class NextToken(BaseTask):
     kind = 'text'
+    settings = (*BaseTask.settings, 'loss_in_chunks')
     unit = 'tokens'
     look = 'sample.py --ckpt={out_dir}'
     Split = TextSplit
@@ -49,7 +50,7 @@ class NextToken(BaseTask):
             self.tokenizer = tokenizer_or_none(self.valid.tokenizer)
         if self.tokenizer is None or model.config.task != 'text':  # such as hidden text
             return ''
-        # by model(x) alone, which every network has; engine/generate.py would be faster
+        # by model(x) alone, which every network has; weights/generate.py would be faster
         ids = self.valid.tokens[:SAMPLE_PROMPT].tolist()
         for _ in range(SAMPLE_TOKENS):
             x = torch.tensor([ids[-self.tokens_per_row:]], device=self.device.name)     # (1, N)

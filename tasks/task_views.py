@@ -3,7 +3,7 @@ import math
 
 import torch
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import PICTURE_SETTINGS, AugmentConfig
 from tasks.task_image import Classification
 from tasks.views import check, draws_needed, views

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks.files import open_array, split_meta
 
 

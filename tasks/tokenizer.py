@@ -3,7 +3,7 @@ import codecs
 import re
 from pathlib import Path
 
-from engine.settings import Mistake, reading
+from engine.mistakes import Mistake, reading
 
 # The last place where white space follows a character that is none. GPT-2 splits a text into words
 # before it merges bytes, and no word of it goes on there. Only common white space is named, because

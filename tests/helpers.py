@@ -24,10 +24,11 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 
 import train
 from analysis import layers
-from engine import networks, optim, settings
+from engine import networks, optim
 from engine.checkpoint import read_log
-from engine.trained import read_last, read_weights, write_run
+from engine.mistakes import one_line_errors
 from lib.texts import write_tokens
+from weights.runs import read_last, read_weights, write_run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -230,7 +231,7 @@ def memorize(model, x, y, below, steps=500, lr=1e-2):
 
 def fails(capsys, main, *words):
     """The one line that a user sees after a mistake. Nothing else is printed on standard error."""
-    with pytest.raises(SystemExit) as e, settings.one_line_errors():
+    with pytest.raises(SystemExit) as e, one_line_errors():
         main(list(words))
     mistake = e.value.__context__
     if mistake:

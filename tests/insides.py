@@ -7,8 +7,11 @@ import pytest
 import torch
 from helpers import loud, normalized
 
-from engine import networks, trained
+import tasks
+from engine import networks
 from tasks.regression import Prompts
+from weights.runs import open_run
+from weights.surgery import load_model
 
 SMALL = dict(n_layer=3, n_head=2, n_embd=16)
 PICTURES = dict(image_size=(16, 24), patch_size=(4, 8), **SMALL)  # 4 patches down, 3 across
@@ -45,7 +48,7 @@ def config_of(name):
 
 
 def kind_of(name):
-    return networks.kind_of(config_of(name))
+    return tasks.kind_of(config_of(name))
 
 
 def fresh(name, seed=1337):
@@ -94,7 +97,7 @@ def heads_of(attention, z, part=2):
 
 
 def load(place, name, **overrides):
-    return trained.load_model(trained.open_run(place / 'runs' / name), **overrides)
+    return load_model(open_run(place / 'runs' / name), **overrides)
 
 
 def cropped(place, i):

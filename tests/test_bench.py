@@ -14,8 +14,8 @@ from torch._dynamo.utils import counters
 
 import bench
 from engine import networks, settings
-from engine.generate import Cache
 from scoring import baselines
+from weights.generate import Cache
 
 SMALL = {'n_layer': 2, 'n_embd': 32, 'n_head': 4, 'block_size': 24, 'vocab_size': 50, 'image_size': 32}
 TOY = ['--rounds=2', '--seconds=0', '--device=cpu', '--batch_size=1', *(f'--{k}={v}' for k, v in SMALL.items())]
@@ -179,7 +179,7 @@ class Network(nn.Module):
         return out, None if y is None else nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())
 
     def generate(self, prompt, n):
-        raise AssertionError('another signature than that of engine/generate.py')
+        raise AssertionError('another signature than that of weights/generate.py')
 """
 
 

@@ -7,15 +7,15 @@ import shutil
 import sys
 
 import pytest
-from helpers import (BYTES, CLASSES, JPEGS, OF_CRATE_MAE, OF_DINO, masked_autoencoder, picture_network, run, save_run,
-                     text_network)
+from helpers import (BYTES, CLASSES, JPEGS, OF_CRATE_MAE, OF_DINO, masked_autoencoder,
+                     picture_network, run, save_run, text_network)
 
 import analyze
 import bench
 import eval
 import sample
 import train
-from engine import settings
+from engine.mistakes import one_line_errors
 from lib.texts import save_benchmark
 from prepare import shapes, text
 
@@ -154,7 +154,7 @@ def outcome(main, words, folder):
     """(what happens: 'works', 'refused', or what went wrong; what is said on standard error)."""
     err, code, files = io.StringIO(), 0, tree(folder)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err), settings.one_line_errors():
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err), one_line_errors():
             main(list(words))
     except SystemExit as e:
         code = e.code or 0

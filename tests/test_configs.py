@@ -15,7 +15,7 @@ import sample
 from analysis.curves import CurvesConfig
 from analysis.sheet import SheetConfig
 from engine import networks, settings
-from engine.start import read
+from request.start import read
 from scoring.flops import train_flops
 from tasks.augment import AugmentConfig
 from train import TrainConfig

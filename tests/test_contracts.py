@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-from helpers import BYTES, CLASSES, fails, go, loud, losses, picture_network, save_run, text_network, tokens
+from helpers import (BYTES, CLASSES, fails, go, losses, loud, picture_network, save_run,
+                     text_network, tokens)
 from insides import ALL, fresh
 from test_own_network import ANSWER, BUILT, CALL, fork
 from torch import nn
@@ -17,11 +18,12 @@ import analyze
 import model_aot
 import model_crate
 import nanocrate
+import tasks
 import train
 from analysis import layers
 from engine import networks, optim
 from engine.checkpoint import read_log
-from engine.settings import Mistake, one_line_errors
+from engine.mistakes import Mistake, one_line_errors
 
 __all__ = ['fork']  # a fixture
 
@@ -103,7 +105,7 @@ def test_maps_times_values_are_what_attention_adds(name):
     c = model.config
     x = {'images': lambda: (torch.randn(2, c.channels, *networks.as_pair(c.image_size)),),
          'text': lambda: (tokens(2, 12, vocab_size=5),),
-         'functions': lambda: (torch.randn(2, 6, c.n_dims), torch.randn(2, 6))}[networks.kind_of(c)]()
+         'functions': lambda: (torch.randn(2, 6, c.n_dims), torch.randn(2, 6))}[tasks.kind_of(c)]()
     for step in layers.inside(loud(model), *x):
         v = layers.coordinates(step.attention, step.normed, 'value')            # (B, N, K p)
         v = v.unflatten(2, (step.attention.K, -1)).transpose(1, 2)

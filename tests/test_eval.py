@@ -6,13 +6,13 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import BYTES, by_hand, column, fails, go, jpeg, loud, margin, quadrants, save_run, snapshot, text_network
 from PIL import Image
+from helpers import (BYTES, by_hand, column, fails, go, jpeg, loud, margin, quadrants, save_run,
+                     snapshot, text_network)
 from small_benchmarks import PTB, prepare, write_archives
 
 import eval as scores
 from engine import networks
-from engine.trained import load_model, open_run, read_weights
 from lib.pictures import save_arrays, save_pack
 from lib.texts import save_text
 from scoring import benchmarks, probes, regression
@@ -20,6 +20,8 @@ from tasks import augment
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
+from weights.runs import open_run, read_weights
+from weights.surgery import load_model
 
 NUMBERS = 4, 1, 6, 2, 3, 5  # in the names of the pack's pictures, which are not in the order of their numbers
 CLASSES = {'kind': 'images', 'classes': list('abcdefg')}

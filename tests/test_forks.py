@@ -13,7 +13,7 @@ from helpers import ROOT, column, run, weights
 import train
 
 PAGE = (ROOT / 'docs' / 'extend.md').read_text(encoding='utf-8')
-FOLDERS = ['analysis', 'config', 'engine', 'prepare', 'scoring', 'tasks']
+FOLDERS = ['analysis', 'config', 'engine', 'prepare', 'request', 'scoring', 'tasks', 'weights']
 # {what stands in bold before a diff: the diff}
 DIFFS = dict(re.findall(r'^\*\*([^*]+)\*\*(?:(?!^```|^\*\*).)*^```diff\n(.*?)^```', PAGE,
                         re.M | re.S))
@@ -369,7 +369,7 @@ def test_qk_norm_names_the_weights_that_do_not_decay_and_keeps_what_the_page_pro
 # ---- LoRA, a file of its own
 
 LORA_SCRIPT = """
-from engine.trained import read_config, read_weights
+from weights.runs import read_config, read_weights
 from model_lora import LoRA, LoRAConfig
 
 toy('base')

@@ -11,7 +11,7 @@ from helpers import HARD, KINDS, before_step, equal, go, losses, weights
 
 from engine import optim, plots
 from engine.checkpoint import RunDirectory, write_file
-from engine.trained import read_last
+from weights.runs import read_last
 
 
 def same_run(a, b):

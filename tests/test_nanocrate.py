@@ -8,7 +8,7 @@ from helpers import config, config_of, fails, go
 import nanocrate
 import train
 from engine import settings
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 SHAPES = config('train_crate_shapes')
 

@@ -11,11 +11,12 @@ import torch
 from helpers import equal, golden, golden_text, masked_autoencoder, text_network
 from safetensors.torch import load_file, save_file
 
-from engine import official
+from engine.mistakes import Mistake
 from engine.networks import network
-from engine.settings import Mistake
-from engine.trained import load_model, open_run
 from prepare import gpt2_weights, official_weights
+from weights import official
+from weights.runs import open_run
+from weights.surgery import load_model
 
 PICTURES = dict(image_size=12, patch_size=4, n_layer=2, n_head=3, n_embd=24)  # 3 x 3 patches
 

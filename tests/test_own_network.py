@@ -14,7 +14,7 @@ import sample
 import tasks
 import train
 from engine import networks
-from engine.settings import Mistake, one_line_errors
+from engine.mistakes import Mistake, one_line_errors
 
 PAGE = (ROOT / 'docs' / 'extend.md').read_text(encoding='utf-8')
 # the first block of Python under the heading that names model_tiny.py
@@ -35,6 +35,7 @@ def search_in(folder, patch):
     """From now on networks are those of this folder, as if train.py lay there, and tasks too."""
     patch.setattr(networks, 'HERE', folder)
     patch.setattr('engine.settings.HERE', folder)
+    patch.setattr('request.build.HERE', folder)
     patch.setattr(tasks, '__path__', [*tasks.__path__, str(folder)])
     patch.syspath_prepend(folder)
 

@@ -4,10 +4,8 @@ house."""
 import importlib
 import inspect
 import operator
-import os
 import re
 import subprocess
-import sys
 
 import pytest
 from helpers import ROOT
@@ -67,47 +65,6 @@ def test_equations_are_where_the_table_says():
         source = inspect.getsource(operator.attrgetter(name)(module))
         equations = re.findall(r'\((?:(?:[AB]\.|\d\.)?\d+|[abc])\)', what)
         assert equations and all(equation in source for equation in equations), f'{file} {name}: {what}'
-
-
-# ---- imports
-
-MAY_IMPORT = {'engine': {'engine'}, 'tasks': {'tasks', 'engine'},
-              'scoring': {'scoring', 'tasks', 'engine', 'models'},
-              'analysis': {'analysis', 'tasks', 'engine', 'models'},
-              'prepare': {'prepare', 'tasks', 'engine', 'models', 'config'}, 'config': {'config'}}
-FILES = [*ROOT.glob('*.py'), *(file for folder in MAY_IMPORT for file in (ROOT / folder).rglob('*.py'))]
-
-
-def place(module):
-    """The folder of a module of this project, 'models', 'programs', or '' for another one's."""
-    if (ROOT / f'{module}.py').exists():
-        return 'models' if module.startswith('model_') else 'programs'
-    return module if module in MAY_IMPORT else ''
-
-
-def imported(text, inside):
-    """The places of the modules that a file imports; inside: of its functions too."""
-    return {place(name) for name in re.findall(rf'^{" *" * inside}(?:from|import) (\w+)', text, re.M)} - {''}
-
-
-@pytest.mark.parametrize('file', FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_a_module_imports_only_what_it_may(file):
-    """No folder imports a root program; a network imports engine for the authors' weights and for generation alone."""
-    text, folder = file.read_text(), place(file.relative_to(ROOT).parts[0].removesuffix('.py'))
-    allowed = {'models': {'engine'}, 'programs': {*MAY_IMPORT, 'models', 'programs'}} | MAY_IMPORT
-    assert imported(text, inside=True) <= allowed[folder]
-    assert folder != 'models' or not imported(text, inside=False)
-    assert file.name != 'train.py' or imported(text, inside=False) >= {'engine', 'tasks'}  # so what is imported is seen
-
-
-@pytest.mark.slow
-def test_imports_start_nothing_and_scripts_for_text_not_even_torch(tmp_path):
-    code = 'import os, sys, engine.settings, tasks.files, tasks.tokenizer, prepare.stdlib, prepare.text; ' \
-           f'assert "torch" not in sys.modules; import {", ".join(path.stem for path in ROOT.glob("*.py"))}; ' \
-           'assert not os.listdir(".")'
-    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=os.environ | {'PYTHONPATH': str(ROOT)},
-                          capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout == '', done.stderr
 
 
 def test_the_difference_between_vit_and_crate_is_what_git_prints():

@@ -8,14 +8,15 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, masked_autoencoder, normalized, picture_network, save_run,
-                     text_network)
 from PIL import Image
+from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, masked_autoencoder, normalized,
+                     picture_network, save_run, text_network)
 
 import sample
 from engine import plots
-from engine.trained import load_model, open_run
 from tasks.tokenizer import Tokenizer
+from weights.runs import open_run
+from weights.surgery import load_model
 
 ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))
 
@@ -63,7 +64,7 @@ def test_the_prompt_may_be_a_file_have_newlines_or_be_empty(runs, tmp_path, caps
 def test_characters_of_several_bytes_are_printed_whole_and_stop_ends_a_text(words, drawn, printed, runs, capsys,
                                                                             monkeypatch):
     ids = iter(drawn.encode())
-    monkeypatch.setattr('engine.generate.pick', lambda *a: torch.tensor([[next(ids)]]))
+    monkeypatch.setattr('weights.generate.pick', lambda *a: torch.tensor([[next(ids)]]))
     words = [f'--ckpt={runs}/bytes', '--start=x', f'--max_new_tokens={len(drawn.encode())}', *words]
     assert said(capsys, *words) == printed
 

@@ -17,20 +17,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, CLASSES, ROOT, TEXT, before_step, equal, fails, go, picture_network, run, save_run, snapshot, text_network)
 from PIL import Image
+from helpers import (BYTES, CLASSES, ROOT, TEXT, before_step, equal, fails, go, picture_network,
+                     run, save_run, snapshot, text_network)
 from safetensors.torch import save_file
 
 import eval as scores
 import sample
 import train
 from analyze import main as analyze
-from engine import checkpoint, trained
-from engine.settings import Mistake
+from engine import checkpoint
+from engine.mistakes import Mistake
 from model_aot import AoT, AoTConfig
 from prepare import gpt2_weights, imagefolder, official_weights, text, wikitext
 from tasks import files, pictures
 from tasks.task_text import NextToken
+from weights.runs import open_run, read_last
+from weights.surgery import check_numbers, load_model
 
 
 @contextmanager
@@ -244,7 +247,7 @@ def test_two_scripts_at_once_leave_one_of_their_runs(their_file, tmp_path):
             processes = list(pool.map(convert, range(3)))
         assert sorted(process.returncode for process in processes) == [0, 2, 2], processes
         assert all(len(process.stderr.splitlines()) < 2 for process in processes), processes
-        trained.load_model(trained.open_run(tmp_path / 'w'))
+        load_model(open_run(tmp_path / 'w'))
         shutil.rmtree(tmp_path / 'w')
 
 
@@ -277,7 +280,7 @@ def test_a_run_is_not_replaced_by_the_one_that_starts_from_it(init_from, text_ru
 def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, kind, whole, tmp_path, capsys, monkeypatch):
     """Its loss was good, its weights are not, and no validation has seen them."""
     out = shutil.copytree(whole(kind), tmp_path / 'run')
-    before = trained.read_last(out)
+    before = read_last(out)
     words = ['--init_from=resume', f'--out_dir={out}', '--max_iters=60', '--eval_interval=50', '--schedule=constant',
              '--learning_rate=1e30', '--muon_lr=1e30']
     if how == 'a signal':
@@ -285,7 +288,7 @@ def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, kind, whole, 
     else:
         words += ['--checkpoint_minutes=1e-9']
     assert 'not finite' in fails(capsys, train.main, *words)
-    after = trained.read_last(out)
+    after = read_last(out)
     assert after['step'] == 6 and equal(after['weights'], before['weights'])
 
 
@@ -327,7 +330,7 @@ def test_a_mask_of_a_network_of_ones_own_may_be_infinite():
             self.register_buffer('order', torch.arange(4))
 
     model = Masked(AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5))
-    trained.check_numbers(model, checkpoint.weights_of(model))
+    check_numbers(model, checkpoint.weights_of(model))
 
 
 @pytest.mark.parametrize('steps, said', [(0, False), (6, True)])

@@ -6,11 +6,11 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import CLASSES, by_hand, fails, masked_autoencoder, picture_network, save_run
 from PIL import Image
+from helpers import CLASSES, by_hand, fails, masked_autoencoder, picture_network, save_run
 
 import sample
-from engine import settings
+from engine.mistakes import one_line_errors
 from scoring import predictions
 
 
@@ -70,7 +70,7 @@ def test_names_with_commas_quotes_and_odd_bytes_stay_one_cell(classifier, files)
     _, words = classifier
     for name in ('a,b.png', 'a"b.png', os.fsdecode(b'caf\xe9.png')):
         shutil.copy(files / 'flat' / '0.png', files / 'flat' / name)
-    with settings.one_line_errors():  # in which every program runs: what a console cannot show becomes an escape
+    with one_line_errors():  # in which every program runs: what a console cannot show becomes an escape
         sample.main([*words, f'--image={files}/flat', f'--out={files}/t.csv'])
     with open(files / 't.csv', encoding='utf-8', newline='') as f:  # UTF-8, whatever the names are
         names = {row['picture'] for row in csv.DictReader(f)}

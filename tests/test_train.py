@@ -13,10 +13,12 @@ from helpers import (BYTES, CLASSES, HARD, KINDS, OF_AUTOENCODERS, before_step, 
                      go, losses, run_anew)
 
 from engine.checkpoint import read_log
-from engine.settings import Mistake, show
-from engine.trained import load_model, open_run, read_config, read_last, read_weights
+from engine.mistakes import Mistake
+from engine.settings import show
 from tasks.task_text import NextToken
 from tasks.text import TextSplit
+from weights.runs import open_run, read_config, read_last, read_weights
+from weights.surgery import load_model
 
 OF_TEXT = ['text', 'tost', 'crate_lm', 'masked_text']
 WITHOUT_DINO = [kind for kind in KINDS if kind != 'dino']

@@ -12,12 +12,13 @@ import analyze
 import eval as scores
 import sample
 import train
-from engine.trained import load_model, open_run, read_last, read_weights
 from model_dino import Half
 from scoring import probes
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit
 from tasks.task_views import Distillation
+from weights.runs import open_run, read_last, read_weights
+from weights.surgery import load_model
 
 
 # ---- student and teacher

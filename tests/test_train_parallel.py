@@ -11,7 +11,7 @@ from helpers import (HARD, KINDS, OF_AUTOENCODERS, column, compile_graphs_alone,
 from torch._dynamo.utils import counters
 
 from engine.checkpoint import read_log
-from engine.trained import read_last
+from weights.runs import read_last
 
 
 def repeatable(words):

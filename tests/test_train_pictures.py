@@ -6,8 +6,9 @@ from helpers import (HARD_PICTURES, OF_AUTOENCODERS, by_hand, column, config_of,
 
 import eval as scores
 from engine.checkpoint import RunDirectory
-from engine.trained import load_model, open_run, read_last
 from tasks.pictures import ImageSplit
+from weights.runs import open_run, read_last
+from weights.surgery import load_model
 
 
 # ---- they learn

@@ -9,16 +9,20 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import BYTES, CLASSES, fails, go, losses, picture_network, run, run_here, save_run, text_network, torchrun
 from PIL import Image
+from helpers import (BYTES, CLASSES, fails, go, losses, picture_network, run, run_here, save_run,
+                     text_network, torchrun)
 
 import analyze
 import eval as scores
 import sample
 import train
-from engine import device, settings, trained
-from engine.settings import Mistake
+from engine import device, settings
+from engine.mistakes import Mistake
 from prepare import imagefolder, text
+from weights import runs
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 # ---- words of the command line
@@ -122,7 +126,7 @@ def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, t
     start = tmp_path / 'start'
     go(*tiny, f'--model={name}', f'--out_dir={start}')
     capsys.readouterr()
-    model = trained.load_model(trained.open_run(start))
+    model = load_model(open_run(start))
     words = [f'--init_from={start}', '--dataset=short', f'--data_dir={tmp_path}/data', '--max_iters=1', '--eval_iters=1',
              f'--out_dir={tmp_path}/tuned', '--batch_size=2']
     line = fails(capsys, train.main, *words)
@@ -130,11 +134,11 @@ def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, t
     advice = line.split()[-1]
     go(*words, advice)
     length = int(advice.partition('=')[2])
-    shorter = trained.load_model(trained.open_run(start), block_size=length)
+    shorter = load_model(open_run(start), block_size=length)
     x = torch.randint(256, (2, length))
     assert length < 16 and torch.equal(shorter(x)[0], model(x)[0])
     with pytest.raises(Mistake, match='block_size'):
-        trained.load_model(trained.open_run(start), block_size=17)
+        load_model(open_run(start), block_size=17)
 
 
 # ---- surroundings
@@ -217,13 +221,13 @@ import sys
 import torch
 import model_aot
 import train
-from engine import settings
+from engine.mistakes import one_line_errors
 ordinary_init = model_aot.AoT.__init__
 def init(self, c):
     ordinary_init(self, c)
     self.unused = torch.nn.Linear(3, 3)
 model_aot.AoT.__init__ = init
-with settings.one_line_errors():
+with one_line_errors():
     train.main(sys.argv[1:])
 """
 
@@ -239,7 +243,8 @@ import os
 import signal
 import sys
 import train
-from engine import distributed, settings
+from engine import distributed
+from engine.mistakes import one_line_errors
 if os.environ['RANK'] == '1':
     ordinary = train.dropout_seed
     def seed(c, step):
@@ -247,7 +252,7 @@ if os.environ['RANK'] == '1':
             os.kill(os.getpid(), signal.SIGKILL)
         return ordinary(c, step)
     train.dropout_seed = seed
-with settings.one_line_errors():
+with one_line_errors():
     train.main(sys.argv[1:])
 """
 
@@ -349,7 +354,7 @@ def test_a_longer_context_than_the_weights_have_is_one_line_with_both(text_run, 
 def test_a_run_that_came_with_the_project_stands_in_until_there_is_ones_own(place, capsys, monkeypatch):
     shipped = place / 'project' / 'trained'
     save_run(shipped / 'aot_stdlib', text_network('aot', vocab_size=256), BYTES)
-    monkeypatch.setattr(trained, 'HERE', place / 'project')
+    monkeypatch.setattr(runs, 'HERE', place / 'project')
     sample.main(['--max_new_tokens=3'])
     lines = capsys.readouterr().err.splitlines()
     assert 'no out/aot_stdlib yet' in lines[0] and 'project/trained/aot_stdlib' in lines[-1]

@@ -4,18 +4,20 @@ import re
 
 import pytest
 import torch
-from helpers import CLASSES, KINDS, OF_PICTURES, ROOT, column, config_of, equal, fails, go, jpeg, save_run, weights
+from helpers import (CLASSES, KINDS, OF_PICTURES, ROOT, column, config_of, equal, fails, go, jpeg,
+                     save_run, weights)
 from test_pages import PAGES, commands
 
 import eval as scores
 import sample
 import train
 from engine import networks
-from engine.trained import load_model, open_run
 from prepare import imagefolder
 from tasks.decode import open_picture
 from tasks.files import read_meta
 from tasks.pictures import ImageSplit
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 def tree(root, *names):

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.networks import checksum_of
-from engine.settings import Mistake
-from tasks.files import digest
+from engine.mistakes import Mistake
+from tasks.files import checksum_of, digest
 
 LOCKS = []  # files that stay open to the end of this process: to close one would end its lock
 

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
-from engine.settings import Mistake, one_line_errors, reading
+from engine.mistakes import Mistake, one_line_errors, reading
 from lib.files import hold
 from tasks.files import digest
 
@@ -110,7 +110,7 @@ def parse(doc, argv, *options):
     for name, settings in options:
         parser.add_argument(name, **settings)
     if '--version' in (sys.argv if argv is None else argv):
-        from engine.help import version  # here, as it imports torch
+        from request.help import version  # here, as it imports torch
         print(version())
         sys.exit()
     args = parser.parse_args(argv)

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from lib.files import Growing, new_folder, write_meta
 from lib.inputs import choice, number, tar_named
 from tasks.decode import open_picture, to_8_bits

@@ -15,7 +15,7 @@ import json
 
 import numpy as np
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from lib.files import Growing, new_folder, write_meta
 from tasks.tokenizer import Tokenizer
 

@@ -1,5 +1,5 @@
 """What the scripts share that make run directories of published weights."""
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from lib.inputs import option, parse
 from tasks.files import split_meta
 
@@ -42,7 +42,7 @@ def weight_arguments(doc, argv, *options, out_dir=None):
 
 def read_weights(path):
     """{name: tensor} of a file as it was published. Raises Mistake if it is damaged."""
-    from engine.official import read
+    from weights.official import read
     return read(path)
 
 
@@ -67,7 +67,7 @@ def text_data(model, tokenizer):
 
 def save_run(args, model, settings, data):
     """Write the run directory args.out and print its size. settings, data: see
-    engine.trained.write_run."""
-    from engine.trained import write_run
+    weights.runs.write_run."""
+    from weights.runs import write_run
     write_run(args.out, model, settings, data, args.overwrite)
     print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')

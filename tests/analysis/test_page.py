@@ -15,10 +15,11 @@ from insides import ALL, MORE, PICTURES, kind_of, loud_network, walk
 
 import analyze
 import model_aot
+import tasks
 from analysis import layers, measures, page
 from analysis.subjects import Subject
 from engine import networks
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks.augment import denormalize, normalize
 
 NODE = shutil.which('node')
@@ -84,7 +85,7 @@ def same(got, want):
 def random_input(model):
     """What JavaScript gets and what the network gets: a picture in bytes and its pixels, or ids."""
     rng, c = np.random.default_rng(3), model.config
-    if networks.kind_of(c) == 'text':
+    if tasks.kind_of(c) == 'text':
         ids = rng.integers(0, c.vocab_size, 11)
         return ids.tolist(), torch.tensor(ids)[None]
     picture = rng.integers(0, 256, (*c.image_size, c.channels), np.uint8)
@@ -120,7 +121,7 @@ def test_the_page_computes_what_the_network_does(name, tmp_path):
     for l, (attention, normed, _, half, after) in enumerate(steps):
         same(found['maps'][l], layers.weights(attention, normed))
         assert found['rate'][l] == pytest.approx(measures.coding_rate(half).item(), rel=1e-4)
-        if networks.kind_of(model.config) == 'images':
+        if tasks.kind_of(model.config) == 'images':
             want = layers.top_mass(layers.class_maps(attention, normed)[0], 0.6)
             assert (torch.tensor(found['masks'][l]) != want).sum() <= 1  # of weights that are nearly equal
     measured = layers.measure_layers(model, [(x,)], layers.layer_measures)

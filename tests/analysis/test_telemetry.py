@@ -5,8 +5,9 @@ from helpers import config_of, equal, fails, go, losses, weights
 import train
 from analysis import layers
 from engine.checkpoint import read_log
-from engine.trained import load_model, open_run
 from tasks.text import TextSplit
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ from safetensors.torch import load_file, load_model, save_file
 
 import nanocrate
 import train
-from engine import networks, trained
+from engine import networks
 from engine.checkpoint import FILES, RunDirectory, read_log
-from engine.settings import Mistake
-from engine.trained import read_config, read_last, read_weights
+from engine.mistakes import Mistake
+from weights import surgery
+from weights.runs import open_run, read_config, read_last, read_weights
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_shared_weights_come_back_shared_and_count_once(tied, tmp_path):
     model, _, _ = tied
     sizes = [p.numel() for p in model.parameters()]
 
-    loaded = trained.load_model(trained.open_run(tmp_path))
+    loaded = surgery.load_model(open_run(tmp_path))
 
     assert equal(loaded.state_dict(), model.state_dict())
     assert len(list(loaded.parameters())) == len(sizes)
@@ -269,12 +270,12 @@ def test_weights_that_another_program_has_written_are_read(about, step, copy):
 
 
 def test_a_setting_that_is_newer_than_the_run_is_named_if_it_does_not_fit(copy):
-    run = trained.open_run(copy)
+    run = open_run(copy)
     del run['network']['mlp']
-    trained.load_model(run, mlp=False)
+    surgery.load_model(run, mlp=False)
 
     with pytest.raises(Mistake, match='mlp=true'):
-        trained.load_model(run, mlp=True)
+        surgery.load_model(run, mlp=True)
 
 
 def test_weights_are_compared_with_their_checksum(copy):

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import (JPEGS, OF_PICTURES, column, compile_graphs_alone, fails, go, loud, run_here, snapshot,
-                     text_network)
+from helpers import (JPEGS, OF_PICTURES, column, compile_graphs_alone, fails, go, loud, run_here,
+                     snapshot, text_network)
 from torch._dynamo.utils import counters
 
 from engine import device, distributed, threads as threads_module
 from engine.device import Device, choose_compile, choose_dtype
-from engine.settings import Mistake, one_line_errors
+from engine.mistakes import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
 from model_dino import DINO, DINOConfig
 from scoring.flops import matmul_flops, train_flops

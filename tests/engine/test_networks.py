@@ -5,8 +5,11 @@ import pytest
 import torch
 from helpers import equal, masked_autoencoder, text_network
 
-from engine import networks, trained
-from engine.settings import Mistake
+from engine import networks
+from engine.mistakes import Mistake
+from request.build import config_for
+from weights.runs import as_classifier
+from weights.surgery import load_model, resize_positions
 
 TEXT = {'kind': 'text', 'vocab_size': 256, 'tokenizer': {'name': 'bytes'}}
 GREY = {'kind': 'images', 'channels': 1, 'classes': list('abc'), 'splits': {'train': {'height': 12, 'width': 8}}}
@@ -20,7 +23,7 @@ PACK = GREY | {'channels': 3, 'splits': {'train': {'bytes': 9}}}
     ('vit', {}, PACK, dict(image_size=(224, 224), channels=3)),
     ('aot', {}, {'kind': 'functions'}, dict(task='icl', n_dims=20, block_size=82))])
 def test_a_dataset_fills_in_what_a_network_has(name, given, meta, want):
-    config = networks.config_for(name, given, meta)
+    config = config_for(name, given, meta)
     assert {k: getattr(config, k) for k in want} == want
 
 
@@ -37,25 +40,25 @@ def test_positions_for_another_grid():
     down, across = torch.meshgrid(torch.arange(8.0), torch.arange(12.0), indexing='ij')
     ramp = torch.stack((down, across, torch.full_like(down, 9.0)), -1).flatten(0, 1)
     pos = torch.cat((torch.full((1, 3), 7.0), ramp))[None]
-    own, fine = trained.resize_positions(pos, (8, 12), (16, 24)).split([1, 16 * 24], 1)
+    own, fine = resize_positions(pos, (8, 12), (16, 24)).split([1, 16 * 24], 1)
     fine = fine.view(16, 24, 3)
     assert (own == 7).all() and torch.allclose(fine[..., 2], torch.tensor(9.0))
     assert torch.allclose(fine[6:10, 6:18, 0], (torch.arange(6.0, 10) / 2 - 0.25)[:, None].expand(4, 12), atol=0.05)
     assert torch.allclose(fine[6:10, 6:18, 1], (torch.arange(6.0, 18) / 2 - 0.25).expand(4, 12), atol=0.05)
-    assert trained.resize_positions(pos, (8, 12), (3, 5)).shape == (1, 16, 3)
+    assert resize_positions(pos, (8, 12), (3, 5)).shape == (1, 16, 3)
 
 
 @pytest.mark.parametrize('name', ['aot', 'crate', 'vit', 'crate_mae', 'vit_mae'])
 def test_another_resolution_changes_positions_alone(name):
     model = masked_autoencoder(name)[0]
     held = held_of(name, model)
-    assert equal(trained.load_model(held, image_size=(8, 12)).state_dict(), held['weights'])
-    larger = trained.load_model(held, image_size=(16, 8))
+    assert equal(load_model(held, image_size=(8, 12)).state_dict(), held['weights'])
+    larger = load_model(held, image_size=(16, 8))
     larger(torch.zeros(1, 3, 16, 8))
-    tables = {k: trained.resize_positions(t, (4, 3), (8, 2)) for k, t in held['weights'].items() if k.endswith('pos')}
+    tables = {k: resize_positions(t, (4, 3), (8, 2)) for k, t in held['weights'].items() if k.endswith('pos')}
     assert len(tables) == 1 + (name == 'vit_mae') and equal(larger.state_dict(), held['weights'] | tables)
     with pytest.raises(Mistake, match='patch_size'):
-        trained.load_model(held, patch_size=2)
+        load_model(held, patch_size=2)
 
 
 @pytest.mark.parametrize('own, setting', [
@@ -64,7 +67,7 @@ def test_another_resolution_changes_positions_alone(name):
 def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
     name = 'crate' if own else 'aot'
     with pytest.raises(Mistake, match=min(setting)):
-        trained.load_model(held_of(name, text_network(name, **own)), **setting)
+        load_model(held_of(name, text_network(name, **own)), **setting)
 
 
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
@@ -72,11 +75,11 @@ def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
 def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
     model, x, _ = masked_autoencoder(name, pool=pool, **own)
-    encoder = trained.as_classifier(held_of(name, model))
-    made = trained.load_model(encoder, new_head=True, num_classes=7)
+    encoder = as_classifier(held_of(name, model))
+    made = load_model(encoder, new_head=True, num_classes=7)
     assert type(made) is networks.network(name.removesuffix('_mae'))[0] and made(x)[0].shape == (3, 7)
     assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4)
-    wide = trained.load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
+    wide = load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
     assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])
     with pytest.raises(Mistake, match=name):  # it has no classifier yet
-        trained.load_model(encoder)
+        load_model(encoder)

@@ -2,9 +2,9 @@
 import pytest
 import torch
 
-from train import TrainConfig, learning_rate_factor
 from engine import networks, optim
-from engine.settings import Mistake
+from engine.mistakes import Mistake
+from train import TrainConfig, learning_rate_factor
 
 TEXT = dict(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8)
 PICTURES = dict(image_size=16, patch_size=8, num_classes=4, n_layer=2, n_head=2, n_embd=8)

@@ -9,7 +9,8 @@ from helpers import ROOT
 
 PROGRAMS = ['train', 'sample', 'eval', 'analyze', 'bench']
 MODULES = ['nanocrate', *PROGRAMS]
-MODULES += [f'engine.{path.stem}' for path in sorted((ROOT / 'engine').glob('[!_]*.py'))]
+for room in ('engine', 'request', 'weights'):
+    MODULES += [f'{room}.{path.stem}' for path in sorted((ROOT / room).glob('[!_]*.py'))]
 SCRIPTS = [f'prepare/{path.name}' for path in sorted((ROOT / 'prepare').glob('[!_]*.py'))]
 
 

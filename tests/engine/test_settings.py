@@ -4,7 +4,9 @@ import dataclasses
 import pytest
 
 import train
-from engine import help, networks, settings
+from engine import networks, settings
+from engine.mistakes import Mistake
+from request import help
 from sample import SampleConfig
 from tasks.augment import AugmentConfig
 
@@ -41,7 +43,7 @@ def test_files_and_both_forms_of_the_command_line(tmp_path):
         '--n_layer=3.5', '--n_layer=many', '--n_layer=[', '--n_layer=true', '--rate=fast', '--rate=true', '--rate',
         '--flag=1', '--flag=yes', '--name='))])
 def test_mistakes_on_the_command_line(typed, name):
-    with pytest.raises(settings.Mistake, match=name):
+    with pytest.raises(Mistake, match=name):
         read(typed)
 
 
@@ -50,7 +52,7 @@ def test_mistakes_on_the_command_line(typed, name):
     ('name = 3', 'name'), ('rate = True', 'rate'), ('dataclasses = None', 'dataclasses')])  # which stays what it is
 def test_mistakes_in_a_file(text, name, tmp_path):
     (tmp_path / 'c.py').write_text(text)
-    with pytest.raises(settings.Mistake) as e:
+    with pytest.raises(Mistake) as e:
         read(f'{tmp_path}/c.py')
     assert name in str(e.value) and 'c.py' in str(e.value)
 

@@ -11,11 +11,11 @@ from helpers import ROOT
 from torch._dynamo.testing import CompileCounter
 
 from engine import networks
-from engine.trained import resize_positions
 from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre,
                         simdino_loss, simdino_terms)
 from scoring.flops import train_flops
 from train import TrainConfig, learning_rate_factor, weight_decay_at
+from weights.surgery import resize_positions
 
 FOLDER = ROOT / 'tests' / 'golden'
 GOLDEN = json.loads((FOLDER / 'dino.json').read_text())

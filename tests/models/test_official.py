@@ -7,11 +7,11 @@ import torch
 from helpers import equal, golden, golden_pictures, golden_text, text_network
 from safetensors.torch import load_file, save_file
 
-from engine import official
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha
+from weights import official
 
 TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang',
          'tost_lang_bias_false']

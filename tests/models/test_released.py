@@ -7,10 +7,10 @@ import pytest
 import torch
 from helpers import ROOT, agree, golden, golden_pictures, golden_text, golden_weights, noise_of
 
-from engine import official
 from model_crate_alpha import CRATEAlpha
 from model_crate_mae import patchify
 from model_tost import TSSA, ToSTConfig
+from weights import official
 
 # ---- what layers do
 

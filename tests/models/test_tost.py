@@ -7,9 +7,9 @@ import torch
 from helpers import loud, text_network, tokens
 
 from analysis import layers
-from engine.generate import Cache
 from model_tost import TSSA, ToST, ToSTConfig
 from scoring.flops import train_flops
+from weights.generate import Cache
 
 # ---- the operator
 

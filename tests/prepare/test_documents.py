@@ -15,7 +15,7 @@ from tiktoken_ext.openai_public import r50k_pat_str
 
 import sample
 from analyze import main as analyze
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from lib import texts
 from prepare import pairs, text
 from tasks import files
@@ -209,7 +209,7 @@ def written(capsys, monkeypatch):
     """written(run, ids, *words): what sample.py prints after the prompt `x` if a network draws these tokens."""
     def written(run, ids, *words):
         drawn = iter(ids)
-        monkeypatch.setattr('engine.generate.pick', lambda *a: torch.tensor([[next(drawn)]]))
+        monkeypatch.setattr('weights.generate.pick', lambda *a: torch.tensor([[next(drawn)]]))
         capsys.readouterr()
         sample.main([f'--ckpt={run}', '--start=x', f'--max_new_tokens={len(ids)}', *words])
         return capsys.readouterr().out

@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from lib import inputs
 from prepare import cbt, crate_alpha_weights
 

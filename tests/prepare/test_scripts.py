@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from downloads import tar
 from helpers import ROOT, fails, run
-from small_benchmarks import CBT as BOOKS
-from small_benchmarks import NE, zipped
+from small_benchmarks import CBT as BOOKS, NE, zipped
 from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing, tree, voc_files
 from test_folders import FOLDER, LAYOUTS, SOLUTION
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import files
 
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')

@@ -9,10 +9,11 @@ from safetensors.torch import save_file
 
 import sample
 from engine.networks import network
-from engine.trained import load_model, open_run
 from model_aot import AoT
 from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights, text
 from tasks import imagenet
+from weights.runs import open_run
+from weights.surgery import load_model
 
 SMALL = dict(n_layer=2, n_head=3, n_embd=24)
 PICTURES = dict(image_size=12, patch_size=4, **SMALL)  # 3 x 3 patches

@@ -7,7 +7,7 @@ from helpers import fails, go
 
 import eval as eval_py
 import train
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks import files
 from tasks.pictures import ImageSplit
 from tasks.text import TextSplit

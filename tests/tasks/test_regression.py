@@ -7,9 +7,10 @@ from torch._dynamo.testing import CompileCounter
 
 from engine.checkpoint import read_log
 from engine.device import compile_network
-from engine.trained import load_model, open_run
 from model_aot import AoT, AoTConfig
 from tasks.regression import Prompts
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 @pytest.mark.parametrize('function, nonzero', [('linear', 20), ('sparse_linear', 3)])

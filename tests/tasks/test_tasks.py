@@ -6,19 +6,18 @@ import pytest
 import torch
 
 import tasks
-from helpers import ROOT
 from engine.device import Device
-from engine.settings import Mistake
+from engine.mistakes import Mistake
+from helpers import ROOT
 from tasks import AugmentConfig, augment, share_of_step
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.task_icl import Regression
 from tasks.task_image import Classification
 from tasks.task_masked_image import Reconstruction
-from tasks.task_masked_text import HiddenTokens
+from tasks.task_masked_text import HiddenTokens, MaskedTextSplit
 from tasks.task_text import NextToken
 from tasks.task_views import Distillation
-from tasks.task_masked_text import MaskedTextSplit
 from tasks.text import TextSplit
 from train import TrainConfig
 

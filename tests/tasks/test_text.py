@@ -12,12 +12,13 @@ from lib.texts import write_tokens
 
 import eval as scores
 import train
-from engine.settings import Mistake
-from engine.trained import load_model, open_run
-from tasks.task_text import NextToken
+from engine.mistakes import Mistake
 from tasks.task_masked_text import MaskedTextSplit
+from tasks.task_text import NextToken
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer
+from weights.runs import open_run
+from weights.surgery import load_model
 
 
 # ---- one split of a dataset

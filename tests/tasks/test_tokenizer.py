@@ -6,7 +6,7 @@ import sys
 import pytest
 from helpers import ROOT
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from tasks.tokenizer import Tokenizer
 
 

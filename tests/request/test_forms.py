@@ -18,9 +18,9 @@ import model_tost
 import model_vit
 import model_vit_mae
 import train
-from engine.attention import check_forms
+from engine.mistakes import Mistake
 from engine.networks import network
-from engine.settings import Mistake
+from request.forms import check_forms
 
 FILES = (model_aot, model_crate, model_crate_alpha, model_crate_mae, model_tost, model_vit,
          model_vit_mae)

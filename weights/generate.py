@@ -18,7 +18,7 @@ import warnings
 
 import torch
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 
 def generate(model, idx, *settings, **named_settings):

@@ -9,7 +9,7 @@ import copy
 import torch
 from torch import nn
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 MOST_TOKENS = 512   # the lines run with up to so many, see `attention` in the model files
 

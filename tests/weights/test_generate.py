@@ -4,13 +4,13 @@ import warnings
 
 import pytest
 import torch
-from helpers import CAUSAL, text_network, tokens, loud
+from helpers import CAUSAL, loud, text_network, tokens
 
 import model_aot
 import model_tost
 from analysis import layers
-from engine.generate import Cache, generate, next_logits, pick, stream
-from engine.settings import Mistake
+from engine.mistakes import Mistake
+from weights.generate import Cache, generate, next_logits, pick, stream
 
 
 @pytest.mark.parametrize('name, settings', CAUSAL)

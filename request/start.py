@@ -9,14 +9,13 @@ A setting that is typed on the command line always counts. Where none is typed, 
 import dataclasses
 from pathlib import Path
 
-from engine import networks, optim, settings
-from engine.attention import check_forms
+from engine import HERE, networks, optim, settings
 from engine.checkpoint import run_directory
-from engine.settings import HERE, Mistake, Requested, check, collect, filled, with_files
+from engine.mistakes import Mistake
+from engine.settings import Requested, check, collect, filled, with_files
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
-
 AT_LEAST_ONE = ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters',
                 'log_interval')
 NOT_NEGATIVE = ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters',
@@ -61,7 +60,7 @@ def read(files, typed, TrainConfig, AugmentConfig):
         values = check(requested, *classes, networks.network(model)[1])
         values['model'] = model
     else:
-        from engine import trained  # here: a new run reads no trained network
+        from request import trained  # here: a new run reads no trained network
         for name in ('init_from', 'out_dir', 'model', 'data_dir'):
             requested.setdefault(name, Requested(getattr(TrainConfig, name)))
         if init_from == 'resume':
@@ -99,25 +98,7 @@ def with_default_config(typed, *classes):
     return default | typed
 
 
-def build_network(request, meta, folder):
-    """The network of a Request, for the dataset in `folder` with this meta.json. Raises Mistake
-    where they do not fit, and if the two forms of its attention differ."""
-    c = request.config
-    place = folder or 'the dataset'
-    if request.checkpoint:
-        from engine.trained import fitted
-        model = fitted(c, request.network, request.checkpoint, meta, place)
-    elif c.new_head:
-        raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
-    else:
-        Network, _ = networks.network(c.model)
-        config = networks.config_for(c.model, request.network, meta, place)
-        model = Network(config)
-    check_forms(model)
-    return model
-
-
-# ---- checks -------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 
 def check_config(c):
     """Raises Mistake for a value of a TrainConfig that makes no sense."""
@@ -144,8 +125,6 @@ def check_names_are_free(model, *classes):
         raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
                       'already; give it another name')
 
-
-# ---- helpers ------------------------------------------------------------------------------------
 
 def names_of_fields(*classes):
     names = set()

@@ -18,9 +18,10 @@ import zipfile
 import torch
 from safetensors.torch import load_file
 
+from engine.mistakes import Mistake, reading
 from engine.networks import config_from
-from engine.settings import Mistake, reading, show
-from engine.trained import check_numbers
+from engine.settings import show
+from weights.surgery import check_numbers
 
 # {setting: our name of the tensor that has this length}
 LENGTHS = {

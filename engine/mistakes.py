@@ -1,10 +1,13 @@
-"""What a user is told of an error that is no bug: what happened, and what to type next."""
+"""A mistake of the user is one line that says what to type next, and exit code 2. Any other
+exception is a bug and keeps its traceback.
+"""
+import contextlib
 import errno
+import os
 import re
+import signal
 import sys
 from pathlib import Path
-
-from engine.settings import Mistake
 
 # libraries that only some commands need: {name to import: name to install}
 OPTIONAL = {
@@ -19,12 +22,56 @@ OPTIONAL = {
 }
 
 
+class Mistake(ValueError):
+    """A mistake of the user, said in one line. Any other exception is a bug and keeps its
+    traceback."""
+
+
+@contextlib.contextmanager
+def reading(problem, advice='get it again'):
+    """Around what reads a file. Libraries raise exceptions of many types for a missing or damaged
+    one, or one that claims more than the memory holds. Each exception becomes a Mistake: the
+    problem, the library's first sentence, the advice."""
+    try:
+        yield
+    except (Mistake, ImportError):  # no fault of the file
+        raise
+    except Exception as e:
+        # the first sentence: PyTorch goes on to say how to load such a file unsafely
+        sentence = str(e).split('. ')[0][:200]
+        why = in_one_line(e) or f'{type(e).__name__}: {sentence}'
+        raise Mistake(f'{problem} ({why}); {advice}') from None
+
+
+@contextlib.contextmanager
+def one_line_errors():
+    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do
+    a library that is missing and too little memory. Any other exception is a bug and keeps its
+    traceback."""
+    if hasattr(sys.stdout, 'reconfigure'):
+        # what a console cannot show becomes an escape, as on standard error
+        sys.stdout.reconfigure(errors='backslashreplace')
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except Exception as e:
+        line = in_one_line(e)
+        if not line:
+            raise
+        print('error:', ' '.join(line.split()), file=sys.stderr, flush=True)
+        sys.exit(2)
+
+
 def in_one_line(e):
     """What a user is told of an expected error; '' of any other, which is a bug."""
     text = str(e)
     if isinstance(e, Mistake):
         # if it comes from a process that reads pictures, a traceback stands before it
-        return text.rpartition('engine.settings.Mistake: ')[2]
+        return text.rpartition('engine.mistakes.Mistake: ')[2]
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
     if is_full_disk(e):

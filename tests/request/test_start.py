@@ -8,9 +8,9 @@ from helpers import ROOT, column, config_of, equal, fails, go, losses, weights
 
 import train
 from engine import settings
-from engine.start import read
-from engine.trained import read_last
+from request.start import read
 from tasks.augment import AugmentConfig
+from weights.runs import read_last
 
 
 def start(*words):

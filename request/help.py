@@ -1,16 +1,32 @@
-"""What --help and --version print."""
+"""How a program is started: --help, --version, or its main."""
 import dataclasses
 import inspect
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import torch
 
-from engine import networks, start
-from engine.settings import HERE, asks_for_help, show, split
+from engine import HERE, networks
+from engine.mistakes import one_line_errors
+from engine.settings import asks_for_help, show, split
+from request import start
+
+
+def run_program(main, doc, *classes):
+    """A program as a user starts it. With --help or -h it prints all its settings, those of the
+    dataclasses; with --version what a bug report needs."""
+    with one_line_errors():
+        words = sys.argv[1:]
+        if asks_for_help(words):
+            print(help_text(doc, *classes))
+        elif '--version' in words:
+            print(version())
+        else:
+            main(words)
 
 
 def help_for(argv, doc, TrainConfig, AugmentConfig):

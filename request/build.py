@@ -1,0 +1,119 @@
+"""The network of a run: its config for a dataset, with fresh or with trained weights."""
+from engine import HERE
+from engine.mistakes import Mistake
+from engine.networks import config_from, network
+from engine.settings import read_file
+from request.forms import check_forms
+from tasks import kind_of, task_of
+from tasks.dataset import check_classes, check_reads
+
+# {kind of data: the field by which one tells that a network reads it}
+DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
+# {kind of data: a dataset that needs no download}
+SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
+
+
+def build_network(request, meta, folder):
+    """The network of a Request, for the dataset in `folder` with this meta.json. Raises Mistake
+    where they do not fit, and if the two forms of its attention differ."""
+    c = request.config
+    place = folder or 'the dataset'
+    if request.checkpoint:
+        model = fitted(c, request.network, request.checkpoint, meta, place)
+    elif c.new_head:
+        raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
+    else:
+        Network, _ = network(c.model)
+        config = config_for(c.model, request.network, meta, place)
+        model = Network(config)
+    check_forms(model)
+    return model
+
+
+def fitted(c, network_settings, run, meta, folder):
+    """A trained network for the dataset in `folder`, with these settings; of a resumed run
+    exactly as that left it. c: the run's TrainConfig. Raises Mistake where network and dataset do
+    not fit."""
+    from weights.surgery import load_model  # here: a new run reads no trained network
+    check_reads(run, meta, folder)
+    new_head = 'headless' in run or c.new_head
+    if c.init_from == 'resume':
+        new_head = False
+        network_settings = {}
+    Config = network(run['model'])[1]
+    classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
+    if new_head and not classifies:
+        raise Mistake(f'model={run["model"]} has no classifier to replace; leave new_head out, or '
+                      'give --model of one')
+    if new_head:
+        network_settings = {'num_classes': len(meta['classes'])} | network_settings
+    elif classifies:
+        check_classes(run, meta['classes'], folder)
+    return load_model(run, new_head, **network_settings)
+
+
+# ---- networks and datasets -----------------------------------------------------------------------
+
+def config_for(name, network_settings, meta, folder='the dataset'):
+    """The config of a network with these settings, for a dataset with this meta.json. Raises
+    Mistake if the network does not read such data."""
+    Config = network(name)[1]
+    kind = meta['kind']
+    readable = [k for k, field in DATA.items() if hasattr(Config, field)]
+    if kind not in readable:
+        raise unreadable(name, readable, kind, folder)
+
+    decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
+    config = config_from(Config, decided | network_settings)
+    if kind_of(config) != kind:
+        raise unreadable(name, [kind_of(config)], kind, folder)
+    if task_of(config).extra_tokens:
+        decided['vocab_size'] += task_of(config).extra_tokens
+        config = config_from(Config, decided | network_settings)
+    check_sizes(config, decided, folder)
+    return config
+
+
+def unreadable(name, kinds, kind, folder):
+    """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
+    It says what to type."""
+    if not kinds:
+        return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
+                       '--dataset or --model')
+    dataset = SMALL_DATASET[kinds[0]]
+    command = f'python train.py --model={name} --dataset={dataset}'
+    paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
+    configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
+    if configs:
+        command = f'python train.py config/{configs[0]}'
+    return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
+                   f'{" or ".join(kinds)}; type {command}')
+
+
+def check_sizes(config, decided, folder):
+    """Raises Mistake where somebody gave another size than the dataset has. A vocabulary may be
+    larger: some are rounded up."""
+    for name in ('vocab_size', 'num_classes', 'channels'):
+        if name not in decided:
+            continue
+        size_of_config = getattr(config, name)
+        too_large = size_of_config > decided[name] and name != 'vocab_size'
+        if size_of_config < decided[name] or too_large:
+            raise Mistake(f'{name}={size_of_config} does not fit {folder}, which has '
+                          f'{decided[name]}; leave it out')
+
+
+def sizes(meta):
+    """The config fields that a dataset with this meta.json decides. A dataset without pictures sets
+    image_size to 0, one without functions n_dims."""
+    if meta['kind'] == 'text':
+        return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
+    if meta['kind'] == 'functions':
+        # 41 examples of two tokens, as Garg et al.
+        return {'n_dims': 20, 'block_size': 82, 'image_size': 0}
+    first_split = next(iter(meta['splits'].values()))
+    image_size = 224  # JPEG files of many sizes
+    if 'height' in first_split:
+        image_size = (first_split['height'], first_split['width'])
+    return {'image_size': image_size, 'n_dims': 0, 'channels': meta.get('channels', 3),
+            'num_classes': len(meta['classes'])}

@@ -1,0 +1,314 @@
+"""Trained networks: run directories that are opened, read and written.
+
+A trained network is a dict, `run`: config.json of its run directory, and its `weights` and `step`.
+"""
+import dataclasses
+import difflib
+import json
+import os
+import sys
+import typing
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from engine import HERE
+from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
+                               weights_of, write_new, write_new_weights)
+from engine.distributed import print_main
+from engine.mistakes import Mistake, reading
+from engine.networks import SIDES, config_from, is_config_error, network, size, size_in_words
+from engine.settings import EXPECTED, SIZE, cast, show
+
+UNTRAINED = ('these are the weights with which the run began, because no later validation was '
+             'better: train longer')
+
+
+def open_run(path, wanted_model=''):
+    """A trained network: config.json of its run directory (dict), and its `weights` and `step`.
+    path: the directory, for its best.safetensors, or another file of weights in it. wanted_model:
+    the network that is to start from these weights. '' is the run's own. Another one is the
+    classifier of a masked autoencoder, or a network such as dino, inside which this one is
+    trained."""
+    folder = run_directory(path)
+    run = read_config(folder)
+    weights_file = path
+    if folder == Path(path):
+        weights_file = folder / 'best.safetensors'
+    run['weights'], run['step'] = read_weights(weights_file)
+    if wanted_model and hasattr(network(wanted_model)[0], 'begun_from'):
+        return as_beginning(run, wanted_model)
+    Network = network(run['model'])[0]
+    if hasattr(Network, 'opened'):
+        run = Network.opened(run)  # the run of a network inside this one, such as a teacher
+    if wanted_model in ('', run['model']):
+        return run
+
+    Network = network(run['model'])[0]  # `opened` may have put another one in its place
+    startable = run['model']
+    if hasattr(Network, 'classifier'):
+        startable = Network.classifier[0]
+    if startable != wanted_model:
+        raise Mistake(f'model={wanted_model} cannot start from {path}, which holds '
+                      f'model={run["model"]}; give --model={startable}')
+    return as_classifier(run)
+
+
+def own_or_shipped(path):
+    """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
+    the project, if there is one."""
+    own_run = Path(path)
+    if own_run.parts[:1] != ('out',) or own_run.exists():
+        return path
+    shipped = HERE / 'trained' / own_run.relative_to('out')
+    return os.path.relpath(shipped) if shipped.exists() else path
+
+
+def tell_if_shipped(asked, path):
+    """Say on standard error if a run is not the one that was asked for, see own_or_shipped."""
+    if path != asked:
+        print_main(f'there is no {asked} yet: this is {path}, which came with nanoCRATE',
+                   file=sys.stderr)
+
+
+def write_run(out_dir, model, settings, data, overwrite=False):
+    """A run directory of a network that others have trained, without last.pt. settings: those of
+    its training, for fine-tuning; data: what config.json says of its dataset. Raises Mistake if
+    there is a run already, unless overwrite is true, or if another process writes there."""
+    out = Path(out_dir)
+    name = type(model).__module__.removeprefix('model_')
+    config = {'model': name, 'settings': settings, 'network': dataclasses.asdict(model.config),
+              'data': data}
+    with locked_log(out) as log_file:
+        if not overwrite:
+            check_new(out)
+        # on a full disk these fail, while the files of an old run are still there
+        new_config = write_new(out / 'config.json', lambda f: json.dump(config, f, indent=1))
+        try:
+            new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+        except Mistake:
+            os.unlink(new_config)
+            raise
+        log_file.truncate(0)
+        remove_run(out)
+        os.replace(new_config, out / 'config.json')
+        os.replace(new_weights, out / 'best.safetensors')
+
+
+# ---- the files of a run --------------------------------------------------------------------------
+
+def read_config(out_dir):
+    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake,
+    which names the file, if it is missing or damaged, or if somebody has changed it so that it
+    makes no sense."""
+    path = Path(out_dir) / 'config.json'
+    if not path.exists():
+        raise no_run(Path(out_dir))
+    advice = f'train with --out_dir={out_dir}, or name another'
+    with reading(f'{path} is damaged', advice):
+        run = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        check_parts(run)
+    try:
+        Config = network(run['model'])[1]
+        check_types(run['network'], Config)
+        config_from(Config, run['network'])
+    except Mistake as e:
+        raise Mistake(f'{path}: {e}') from None
+    return run
+
+
+def no_run(path):
+    """The Mistake for a run directory that is not there, with what to type instead."""
+    if path.suffix == '.pt':
+        return Mistake(f'{path} is for resuming alone; name its run directory, {path.parent}')
+    if path.name in ('gpt2', 'gpt2-medium', 'gpt2-large', 'gpt2-xl'):  # as OpenAI's are called
+        return Mistake(f"no run in {path}; OpenAI's weights become the run out/{path.name} by "
+                       f'python prepare/gpt2_weights.py --size {path.name}')
+    hints = []
+    for file in sorted((HERE / 'config').glob('*.py')):
+        if f"out_dir = '{path.as_posix()}'" in file.read_text(encoding='utf-8'):
+            hints.append(f'train it: python train.py config/{file.name}')
+    runs = set()
+    for place in (Path('out'), path.parent):
+        runs.update(other.parent.as_posix() for other in place.glob('*/config.json'))
+    if runs:
+        nearest = difflib.get_close_matches(path.as_posix(), runs, 3, 0)
+        hints.append(f'runs here: {", ".join(nearest)}')
+    return Mistake(f'no run in {path}; {"; ".join(hints) or "train one: python train.py"}')
+
+
+def check_parts(run):
+    """Raises an exception for what programs read of config.json and is not there, or of another
+    type."""
+    settings = run['settings']
+    data = run['data']
+    expected = [(run['model'], str), (run['network'], dict), (data['kind'], str),
+                (data.get('tokenizer') or {}, dict), (settings.get('max_iters', 0), int),
+                (settings.get('dataset', ''), str), (settings.get('sparsity', 0), int),
+                (settings.get('seed', 0), int)]
+    expected += [(name, str) for name in data.get('classes') or []]
+    for value, kind in expected:
+        if not isinstance(value, kind):
+            raise TypeError(f'{value!r} where {kind.__name__} is expected')
+
+
+def check_types(network_settings, Config):
+    """Raises Mistake for a setting of a network, {name: value}, that is not of the type of its
+    field. Somebody's own network may have fields of other types, which are not looked at."""
+    types = typing.get_type_hints(Config)
+    for name, value in network_settings.items():
+        want = SIZE if name in SIDES else types.get(name)
+        if want not in EXPECTED:
+            continue
+        try:
+            cast(value, want, typed=False)
+        except ValueError:
+            raise Mistake(f'{name}={show(value)}: expected {EXPECTED[want]}') from None
+
+
+def with_tuples(values):
+    """A dict in which lists of whole numbers, such as (height, width), are tuples again. JSON knows
+    lists alone."""
+    for name, value in values.items():
+        if isinstance(value, list) and value and all(type(n) is int for n in value):
+            values[name] = tuple(value)
+    return values
+
+
+def read_weights(path):
+    """({name: tensor}, step) of a .safetensors file in a run directory. One that another program
+    wrote has no checksum to compare, and perhaps no step, which is 0 then. Raises Mistake if the
+    file is missing or damaged."""
+    advice = 'name another run, or a .safetensors file in one'
+    with reading(f'{path} is missing or damaged', advice), safe_open(path, 'pt') as f:
+        weights = {name: f.get_tensor(name) for name in f.keys()}
+        about = f.metadata() or {}
+        step = int(about.get('step', 0))
+    if 'sha256' in about and about['sha256'] != digest(weights, step):
+        raise Mistake(f'{path} is damaged: its tensors are not those of its checksum; {advice}')
+    return weights, step
+
+
+def read_last(out_dir):
+    """What save_last wrote. Raises Mistake if there is no such file, or if it is damaged."""
+    path = Path(out_dir) / 'last.pt'
+    advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
+    with reading(f'{path} is missing or damaged', advice):
+        with zipfile.ZipFile(path) as z:
+            if z.testzip():  # torch.load does not compare checksums
+                raise ValueError('a checksum differs')
+        return torch.load(path, map_location='cpu', weights_only=True)
+
+
+def restore(last, average, optimizers, scaler):
+    """Put the states that last.pt holds into average, optimizers and scaler. Its run may have had
+    another number of processes. Rates and decay stay those of the settings."""
+    if last['scaler']:  # else its run was not in float16
+        scaler.load_state_dict(last['scaler'])
+    if average is not None and last['average']:
+        average.module.load_state_dict(last['average'], strict=False)
+        average.n_averaged.fill_(last['step'])
+    for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
+        # the groups stay those of the resumed run, because its rates may have been typed anew
+        groups_now = optimizer.state_dict()['param_groups']
+        optimizer.load_state_dict({'state': state['state'], 'param_groups': groups_now})
+
+
+# ---- a run as that of another network ------------------------------------------------------------
+
+def as_classifier(run):
+    """A masked autoencoder as the classifier that can start from its encoder: patch map, class
+    token, positions (trained from now on), layers and final LayerNorm. `fitted` adds the head that
+    it lacks."""
+    # a masked autoencoder names the network that classifies with its encoder, and the settings that
+    # this network must have
+    Autoencoder, _ = network(run['model'])
+    model_name, required = Autoencoder.classifier
+    Classifier, Config = network(model_name)
+    fields = {f.name for f in dataclasses.fields(Config)}
+    network_settings = {k: v for k, v in run['network'].items() if k in fields}
+    network_settings.update(required)
+    with torch.device('meta'):  # takes no memory
+        wanted = Classifier(Config(**network_settings)).state_dict()
+
+    weights = {}
+    for name, value in run['weights'].items():
+        name_there = name
+        if name.startswith('norm.'):
+            name_there = f'read.{name}'  # the final LayerNorm of a classifier is part of its head
+        if name_there not in wanted:
+            continue
+        if value.dim() == 4 and wanted[name_there].dim() == 2:
+            # the patch map is a convolution there and a linear map here
+            value = value.permute(0, 2, 3, 1).flatten(1)
+        weights[name_there] = value
+    return run | {'weights': weights, 'network': network_settings, 'model': model_name,
+                  'headless': run['model']}
+
+
+def as_beginning(run, wanted_model):
+    """A run as the beginning of a new run of wanted_model, a network that trains another one inside
+    it. A run of wanted_model has all weights. Those of another run become the network inside; the
+    key 'missing' then names the weights that are still to be drawn. Raises Mistake if the run does
+    not fit in there."""
+    if hasattr(network(run['model'])[0], 'classifier'):
+        run = as_classifier(run)
+        del run['headless']  # inside another network it needs no classifier
+    try:
+        return network(wanted_model)[0].begun_from(run) | {'model': wanted_model}
+    except ValueError as e:
+        if not is_config_error(e):
+            raise
+        raise Mistake(e) from None
+
+
+# ---- what is said of a run -----------------------------------------------------------------------
+
+def heading(path, run, model):
+    """What a program says first of the network that it shows: its size, and which step of its
+    run."""
+    line = f'{path}: {run["model"]}, {size_in_words(model)}'
+    progress = progress_of(run)
+    if progress:
+        line += f' ({progress})'
+    if is_untrained(run):
+        line += f'; {UNTRAINED}'
+    return line
+
+
+def progress_of(run):
+    """Which step of its run the weights are of, such as 'step 1,200 of 2,000'. It is '' for weights
+    of others, which do not say it."""
+    if 'init_from' not in run['settings']:
+        return ''
+    return f'step {run["step"]:,} of {run["settings"]["max_iters"]:,}'
+
+
+def is_untrained(run):
+    """Whether the best weights of a run of train.py are those with which it began."""
+    settings = run['settings']
+    return 'init_from' in settings and run['step'] == 0 and settings['max_iters'] > 0
+
+
+def is_small(model):
+    """Whether a network reads one text or picture faster in float32. With bfloat16 its weights are
+    converted first, which pays from about 50 million on."""
+    return size(model) < 50e6
+
+
+def title_of(path, run, layer=0, n_layer=0):
+    """What each figure of a network says of it, such as 'out/crate_shapes, step 1,200 of 2,000,
+    layer 5 of 6'. path: of the run or of its weights; run: what open_run gives; layer: from 1, or 0
+    if the figure shows no single layer."""
+    # longer paths would not fit above a figure
+    parts = ['/'.join(run_directory(path).parts[-2:])]
+    progress = progress_of(run)
+    if progress:
+        parts.append(progress)
+    if layer:
+        parts.append(f'layer {layer} of {n_layer}')
+    if is_untrained(run):
+        parts.append('UNTRAINED: random weights')
+    return ', '.join(parts)

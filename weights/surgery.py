@@ -1,0 +1,124 @@
+"""A network with trained weights, also with another head, another resolution, or shorter texts."""
+import torch
+import torch.nn.functional as F
+
+from engine.checkpoint import weights_of
+from engine.mistakes import Mistake
+from engine.networks import config_from, grid, network
+from engine.settings import show
+
+# settings of a network that its weights do not show, but that they were trained with
+FIXED_OF_NETWORK = ('n_head', 'decoder_n_head', 'causal', 'gelu', 'norm_pix_loss')
+
+
+def load_model(run, new_head=False, **changes):
+    """The network of open_run, in evaluation mode, with some settings changed. new_head: with a
+    fresh classifier, and num_classes from the changes. image_size in the changes: positions are
+    interpolated. Raises Mistake if a change does not fit the weights."""
+    if 'headless' in run and not new_head:
+        raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: '
+                      f'give --model={run["headless"]}, or train one: train.py --init_from=PATH '
+                      f'--model={run["model"]}')
+    Network, Config = network(run['model'])
+    old = config_from(Config, run['network'])
+    config = config_from(Config, run['network'] | changes)
+    for name in FIXED_OF_NETWORK:
+        if getattr(old, name, 0) != getattr(config, name, 0):
+            raise Mistake(f'the network was trained with {name}={show(getattr(old, name))}; leave '
+                          f'{name} out')
+    model = Network(config)
+    weights = dict(run['weights'])
+    if new_head:
+        weights.update(fresh_head(model))
+    if has_other_positions(old, config):
+        for name in weights:  # also student.net.embed.pos, of the network inside DINO
+            if name.endswith(('embed.pos', 'decoder_pos')):
+                weights[name] = resize_positions(weights[name], grid(old), grid(config))
+    wanted = weights_of(model)
+    if is_shorter(old, config):
+        cut_positions(weights, wanted, old.block_size, config.block_size)
+    changed = {}
+    for name in changes:
+        if getattr(old, name) != getattr(config, name):
+            changed[name] = getattr(old, name), getattr(config, name)
+    check_fits(weights, wanted, changed)
+    check_numbers(model, weights)
+    model.load_state_dict(weights, strict=False)
+    return model.eval()
+
+
+def fresh_head(model):
+    """{name: tensor} of the classifier that a new network begins with."""
+    head = {name: value for name, value in model.state_dict().items()
+            if name.startswith('read.head.')}
+    if not head:
+        raise Mistake(f'{type(model).__name__} has no read.head to replace; docs/extend.md says '
+                      'what new_head needs')
+    return head
+
+
+def has_other_positions(old, new):
+    """Whether pictures have another size, in the same patches."""
+    same_size = getattr(old, 'image_size', 0) == getattr(new, 'image_size', 0)
+    same_patches = getattr(old, 'patch_size', 0) == getattr(new, 'patch_size', 0)
+    return same_patches and not same_size
+
+
+def resize_positions(pos, old, new):
+    """Positions (1, N + 1, d), the class token's first, of an `old` grid (rows, columns) for a
+    `new` one: bicubic, except for the class token's."""
+    of_class_token = pos[:, :1]                          # (1, 1, d)
+    of_patches = pos[:, 1:].mT.unflatten(2, old)         # (1, d, rows, columns)
+    of_patches = F.interpolate(of_patches, size=new, mode='bicubic', align_corners=False,
+                               antialias=True)
+    return torch.cat((of_class_token, of_patches.flatten(2).mT), 1)
+
+
+def is_shorter(old, new):
+    """Whether texts are shorter than those with which the network was trained."""
+    return getattr(new, 'block_size', 0) < getattr(old, 'block_size', 0)
+
+
+def cut_positions(weights, wanted, old_length, new_length):
+    """Keep the first new_length positions of each of the weights, {name: tensor}, that has
+    old_length of them. wanted: the weights of the shorter network, such as embed.pos_emb.weight
+    (new_length, d)."""
+    for name, tensor in weights.items():
+        if name not in wanted or tensor.dim() != wanted[name].dim():
+            continue
+        for dim, (old, new) in enumerate(zip(tensor.shape, wanted[name].shape)):
+            if (old, new) == (old_length, new_length):
+                tensor = tensor.narrow(dim, 0, new_length)
+        weights[name] = tensor
+
+
+def check_fits(weights, wanted, changed):
+    """Raises Mistake if weights, {name: tensor}, have other names or shapes than those wanted.
+    changed: {setting: (what the weights were trained with, what it is now)}."""
+    wrong = weights.keys() ^ wanted.keys()
+    for name in weights.keys() & wanted.keys():
+        if weights[name].shape != wanted[name].shape:
+            wrong.add(name)
+    if not wrong:
+        return
+    if not changed:
+        raise Mistake(f'the weights are not those of config.json of their run ({min(wrong)} '
+                      'differs); get both again')
+    differences = [f'{name}={show(new)}, but the weights have {name}={show(trained)}'
+                   for name, (trained, new) in changed.items()]
+    raise Mistake(f'{"; ".join(differences)} ({min(wrong)} differs); leave out what differs')
+
+
+def check_numbers(model, weights):
+    """Raises Mistake if one of the weights, {name: tensor}, is NaN or infinite, or has integers
+    where the model computes with floats. Buffers may be infinite, as some masks are."""
+    parameters = dict(model.named_parameters())
+    wanted = model.state_dict()
+    for name, tensor in weights.items():
+        if tensor.dtype.is_floating_point != wanted[name].dtype.is_floating_point:
+            raise Mistake(f'the weights are of no use: {name} is of type {tensor.dtype}; get '
+                          'others')
+        is_infinite = name in parameters and tensor.isinf().any()
+        if is_infinite or tensor.isnan().any():
+            raise Mistake(f'the weights are of no use: {name} has numbers that are not finite; get '
+                          'others')
