@@ -68,7 +68,7 @@ def spin_count(program, folder, **variables):
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize('program', [*PROGRAMS, 'tests/gpu'])
+@pytest.mark.parametrize('program', [*PROGRAMS, 'docs/gpu'])
 def test_threads_do_not_spin_for_long(program, tmp_path):
     assert spin_count(program, tmp_path) == '20000'
 

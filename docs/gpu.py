@@ -1,11 +1,11 @@
 """The first half hour with a GPU: does everything work there, how fast, and what does it learn?
 
-    python tests/gpu.py                        # all phases
-    python tests/gpu.py steps train            # some of them
-    python tests/gpu.py learn --minutes=40     # with another time limit for each phase
-    python tests/gpu.py --out=FOLDER           # where results go; out/gpu if not said
-    python tests/gpu.py --data_dir=FOLDER      # where prepared datasets lie; data if not said
-    python tests/gpu.py --toy                  # tiny sizes on the CPU: tries this script itself
+    python docs/gpu.py                        # all phases
+    python docs/gpu.py steps train            # some of them
+    python docs/gpu.py learn --minutes=40     # with another time limit for each phase
+    python docs/gpu.py --out=FOLDER           # where results go; out/gpu if not said
+    python docs/gpu.py --data_dir=FOLDER      # where prepared datasets lie; data if not said
+    python docs/gpu.py --toy                  # tiny sizes on the CPU: tries this script itself
 
     phase    minutes   what it does
     steps    5         a step of every network: CUDA and CPU, compiled, bfloat16, float16; generation
