@@ -80,7 +80,7 @@ def test_devices_pipes_and_sockets_are_never_replaced(kind, book, their_file, te
                          (train.main, f'--out_dir={place}', '--max_iters=1'),
                          (analyze, 'attention', f'--ckpt={text_run}', '--start=a token', f'--out={place}',
                           '--overwrite=true')):
-        with pytest.raises(SystemExit) as e, train.settings.one_line_errors():
+        with pytest.raises(SystemExit) as e, train.one_line_errors():
             main(list(map(str, words)))
         assert e.value.code == 2 and 'place' in capsys.readouterr().err.splitlines()[-1]
         assert (os.stat(place).st_ino, sorted({*os.listdir()} - {'data', '.place.png.lock', '.pipe.lock', 'place.csv'})) == before
