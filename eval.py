@@ -122,7 +122,8 @@ def score_split(c, trained, folder, split):
     train_config = settings.filled(TrainConfig, values)
     Task = task_of(network_config)
     data = Task.open_split(train_config, network_config, folder, split)
-    task = Task(train_config, augment_config(c, run), network_config, trained.device, None, data)
+    task = Task(train_config, augment_config(c, run), network_config, trained.device,
+                train=None, valid=data)
     sums, count = sum_metrics(trained.model, task, trained.device, task.all_batches())
     return task, task.finish(sums, count), count
 

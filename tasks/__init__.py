@@ -6,30 +6,36 @@ and no list does. The file sets one name, Task, a class with all that is particu
     unit                what is counted: tokens, pictures or prompts
     tokens_per_row      how many of them a row of a batch has
     extra_tokens        how many tokens the network knows beside those of the dataset
+    shares_passes       whether all processes must share each forward pass
+    held_out            the name of the split that a run validates on
     open_split          one split of the dataset: 'train', or the one that is held out
+    train_options,      what the split is asked for beside its rows, in training and in validation,
+    valid_options       such as random numbers for each picture: {keyword: value}
+    valid_rows          rows of a validation batch
     take                a batch as a split gives it -> (x, y) for the network
     metrics             what validation measures in one batch
     finish              what validation prints and logs, from the metrics of all batches
     error               the number that best.safetensors is chosen by, smaller is better;
                         None: losses of two steps cannot be compared, keep the latest weights
     warning, note       a line about a validation, or before the first step; or ''
+    sample              what the network makes of a few examples, in a line; or ''
     score, look         commands that show a trained network
 
 BaseTask below has what most tasks have in common; docs/extend.md shows how to write one. train.py
-asks an object of the class for batches. What tasks read is in text.py, pictures.py,
-views.py and regression.py.
+asks an object of the class for training_batches and validation_batches, eval.py for all_batches.
+What tasks read is in text.py, pictures.py, views.py and regression.py.
 """
 import importlib
 import math
 import pkgutil
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine import HERE
 from engine.mistakes import Mistake
-from engine.settings import check_ranges, quoted, take_choices
+from engine.settings import check_meant, check_ranges, quoted, take_choices
 
 FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read from a folder
 MADE_HERE = ('stdlib', 'shapes', 'shapes_many')  # datasets that need no download
@@ -85,15 +91,15 @@ class AugmentConfig:
 
 class BaseTask:
     """What most tasks have in common. c: the run's TrainConfig; augment: its AugmentConfig; config:
-    that of the network; device: an engine.device.Device; train, valid: two splits, of which train
-    is None where nothing is trained."""
+    that of the network; device: an engine.device.Device; train, valid: two splits of the dataset.
+    eval.py trains nothing, so there train is None."""
     kind = ''
     settings = ('ema', 'telemetry')
     unit = 'prompts'
     tokens_per_row = 1
     extra_tokens = 0
     note = ''
-    shares_passes = False  # whether all processes must share each forward pass
+    shares_passes = False
     score = 'eval.py --ckpt={out_dir}{data_dir}'
     look = 'analyze.py layers --ckpt={out_dir}'
 
@@ -103,11 +109,11 @@ class BaseTask:
         self.world_size = world_size()
         self.c = c
         self.augment = augment
+        self.config = config
         self.device = device
         self.train = train
         self.valid = valid
-        self.valid_rows = c.batch_size  # of a validation batch
-        # what the splits are asked for, as keywords: such as random numbers for each picture
+        self.valid_rows = c.batch_size
         self.train_options = {}
         self.valid_options = {}
 
@@ -149,7 +155,8 @@ class BaseTask:
         return (self.take(batch) for batch in batches)
 
     def take(self, batch, training=False):
-        """A batch as a split gives it -> (x, y) for the network, on the device."""
+        """A batch as a split gives it -> (x, y) for the network, on the device, both with B rows.
+        Text and functions come as such a pair."""
         return tuple(self.device.send(tensor) for tensor in batch)
 
     def metrics(self, out, loss, y):
@@ -199,23 +206,13 @@ def choose(c, augment, folder, model, device):
     run's AugmentConfig. Raises Mistake for a setting that means nothing here."""
     config = model.config
     Task = task_of(config)
-    check_means_something(c, Task, OF_SOME_TASKS)
-    check_means_something(augment, Task, [f.name for f in fields(AugmentConfig)])
+    task = f'task={config.task}'
+    for settings, names in ((c, OF_SOME_TASKS), (augment, vars(augment))):
+        not_meant = {name: ['other tasks'] for name in names if name not in Task.settings}
+        check_meant(settings, not_meant, task)
     train = Task.open_split(c, config, folder, 'train')
     valid = Task.open_split(c, config, folder, Task.held_out(folder))
     return Task(c, augment, config, device, train, valid)
-
-
-def check_means_something(settings, Task, names):
-    """Raises Mistake for the first of these settings that was changed and is not the task's."""
-    for name in names:
-        changed = getattr(settings, name) != getattr(type(settings), name)
-        if changed and name not in Task.settings:
-            raise Mistake(f'--{name} means nothing for task={task_name(Task)}; leave it out')
-
-
-def task_name(Task):
-    return Task.__module__.removeprefix('tasks.task_')
 
 
 def share_of_step(passes, rows, rank, world_size, shares_passes=False):

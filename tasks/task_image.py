@@ -1,4 +1,4 @@
-"""Classes of pictures."""
+"""Classes of pictures, and what all tasks with pictures have in common."""
 import numpy as np
 import torch
 
@@ -9,24 +9,17 @@ from tasks.imagenet import readable
 from tasks.pictures import ImageSplit
 
 SAMPLE_PICTURES = 4  # that a line of the log shows
+SHOW_PICTURES = 'sample.py --ckpt={out_dir} --image=PICTURE'
 
 
-class Classification(BaseTask):
+class PictureTask(BaseTask):
     kind = 'images'
     settings = ('ema', 'telemetry', 'train_share', 'probe_interval', 'randaugment_n',
                 *PICTURE_SETTINGS)
     unit = 'pictures'
-    look = 'sample.py --ckpt={out_dir} --image=PICTURE'
 
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
-        self.learns_classes = type(self) is Classification  # the tasks below it learn other things
-        if config.task not in ('image', 'masked_image') and self.look == Classification.look:
-            self.look = BaseTask.look  # sample.py shows no other task of pictures
-        if self.learns_classes and train is not None and len(train.classes) == 1:
-            raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
-                          'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '
-                          'classes')
         if valid.split == 'test' and train is not None:
             self.note = ('no val split, so it validates on test: judge by the last step, not the '
                          'best')
@@ -56,11 +49,22 @@ class Classification(BaseTask):
         return augment.eval_pictures(pictures, sizes, self.image_size, self.augment.view)
 
     def targets(self, batch):
-        """The second thing that the network takes: the classes, int64 (B,)."""
+        """y: here the classes, int64 (B,)."""
         return batch[2]
 
     def take(self, batch, training=False):
         return self.pixels(batch, training), self.device.send(self.targets(batch))
+
+
+class Classification(PictureTask):
+    look = SHOW_PICTURES
+
+    def __init__(self, c, augmentation, config, device, train, valid):
+        super().__init__(c, augmentation, config, device, train, valid)
+        if train is not None and len(train.classes) == 1:
+            raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
+                          'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '
+                          'classes')
 
     def metrics(self, out, loss, y):
         return accuracies(out, loss, y)
@@ -70,8 +74,6 @@ class Classification(BaseTask):
 
     def sample(self, model):
         """What the network takes a few pictures of the validation for."""
-        if not self.learns_classes:
-            return ''
         indices = np.linspace(0, len(self.valid) - 1, SAMPLE_PICTURES).astype(int)
         no_draws = np.zeros((SAMPLE_PICTURES, 0))
         batch = self.valid[indices, no_draws, self.image_size, None]

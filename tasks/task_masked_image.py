@@ -2,12 +2,12 @@
 import math
 
 from engine.networks import grid
-from tasks.task_image import Classification
+from tasks.task_image import SHOW_PICTURES, PictureTask
 
 
-class Reconstruction(Classification):
-    """The last random numbers of a picture decide which of its patches are hidden. There are no
-    classes to get right."""
+class Reconstruction(PictureTask):
+    """The last random numbers of a picture decide which of its patches are hidden."""
+    look = SHOW_PICTURES
 
     def __init__(self, c, augmentation, config, device, train, valid):
         super().__init__(c, augmentation, config, device, train, valid)
@@ -16,14 +16,9 @@ class Reconstruction(Classification):
         self.valid_options['draws'] = self.patches
 
     def targets(self, batch):
-        """The random numbers, float32 (B, patches)."""
-        return batch[3][:, -self.patches:].float()
-
-    def metrics(self, out, loss, y):
-        return len(y), {'loss': loss}
-
-    def error(self, metrics):
-        return metrics['loss']
+        """The last columns of the random numbers, float32 (B, patches)."""
+        _, _, _, draws = batch
+        return draws[:, -self.patches:].float()
 
 
 Task = Reconstruction

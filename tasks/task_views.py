@@ -5,11 +5,11 @@ import torch
 
 from engine.mistakes import Mistake
 from tasks import PICTURE_SETTINGS, AugmentConfig
-from tasks.task_image import Classification
+from tasks.task_image import PictureTask
 from tasks.views import check, draws_needed, views
 
 
-class Distillation(Classification):
+class Distillation(PictureTask):
     """Validation reports the loss and, for DINO, how much the teacher's outputs say, in nats:
 
     entropy      the mean entropy of an output: log K if all K answers have the same probability
@@ -24,10 +24,6 @@ class Distillation(Classification):
     look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
 
     def __init__(self, c, augmentation, config, device, train, valid):
-        self.is_simdino = getattr(config, 'objective', 'dino') == 'simdino'
-        # SimDINO's coding rate is that of the batch_size pictures of a pass, so all processes share
-        # each pass
-        self.shares_passes = self.is_simdino
         super().__init__(c, augmentation, config, device, train, valid)
         if train is not None and len(train.classes) == 1:
             self.score = ''  # neighbours of one class say nothing
@@ -35,9 +31,17 @@ class Distillation(Classification):
         check_small_crops(augmentation, config)
         self.train_options['draws'] = draws_needed(augmentation)
         self.valid_options['draws'] = draws_needed(augmentation)
-        self.config = config
         if self.is_simdino:
             self.note = f'{self.note}\n{self.note_of_collapse()}'.strip()
+
+    @property
+    def is_simdino(self):
+        return getattr(self.config, 'objective', 'dino') == 'simdino'
+
+    @property
+    def shares_passes(self):
+        """SimDINO's coding rate is that of the batch_size pictures of a pass."""
+        return self.is_simdino
 
     def note_of_collapse(self):
         """Whether a collapse, in which all pictures have the same features, can last."""

@@ -304,9 +304,9 @@ def test_a_network_of_ones_own_writes_from_python(fork, tmp_path):
     assert nanocrate.generate(model, ids, 5).shape == (1, 11) and not hasattr(model, 'generate')
 
 
-def test_a_task_below_classes_advises_only_what_works(pictures_data):
+def test_a_task_of_pictures_advises_only_what_works(pictures_data):
     from tasks import task_image
-    task = type('Rotations', (task_image.Classification,), {'__module__': 'tasks.task_turned'})
+    task = type('Rotations', (task_image.PictureTask,), {'__module__': 'tasks.task_turned'})
     c = train.TrainConfig(dataset='quads', data_dir=str(pictures_data))
     config = picture_network().config
     shown = {}

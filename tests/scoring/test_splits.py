@@ -22,7 +22,7 @@ def scores_of(Task, model, split, batch_size):
     """({name: number}, number of targets) of all of a split, as eval.py scores it."""
     device = Device('cpu', 'float32', 'false')
     c, seen = TrainConfig(batch_size=batch_size), AugmentConfig(eval_crop=1.0)
-    task = Task(c, seen, model.config, device, None, split)
+    task = Task(c, seen, model.config, device, train=None, valid=split)
     sums, count = sum_metrics(model, task, device, task.all_batches())
     return task.finish(sums, count), count
 
