@@ -7,6 +7,7 @@ import torch
 from tqdm import tqdm
 
 from engine import figures, plots
+from tasks.streams import SCORED_PROMPTS
 
 # ---- estimators: examples X (B, i, d), Y (B, i) -> predictions at x (B, d), shape (B,) ----------
 
@@ -82,7 +83,7 @@ def curves(models, prompts, autocast, count):
     The names are those of models, {name: network}, those of the estimators, and 'zero', which is
     the prediction zero. Means are over `count` prompts that are in neither training nor validation.
     """
-    x, y = next(prompts.fixed(count, 1, stream=9))          # (count, n, d) and (count, n)
+    x, y = next(prompts.fixed(count, 1, stream=SCORED_PROMPTS))     # (count, n, d) and (count, n)
     guesses = {}
     for name, model in models.items():
         guesses[name] = network_predictions(model, x, y, autocast)

@@ -13,6 +13,7 @@ import torch
 from engine.mistakes import Mistake
 from engine.settings import choice_of
 from tasks import FUNCTIONS
+from tasks.streams import FIXED_PROMPTS, PROMPTS
 
 
 class Prompts:
@@ -22,7 +23,8 @@ class Prompts:
     def __init__(self, function, n_dims, n_points, sparsity=3, curriculum=0):
         """curriculum: steps of one stage of training, 0 for none. In the first stage a quarter of
         the dimensions are used, and x is zero in the others. Each stage adds a dimension and two
-        examples, up to n_dims and n_points (from 5 and 11 to 20 and 41, as in Garg et al.)."""
+        examples, up to n_dims and n_points. In Garg et al. these are 20 and 41, so the first stage
+        has 5 dimensions and 11 examples."""
         function = choice_of('function', function, FUNCTIONS)
         if function == 'sparse_linear' and not 1 <= sparsity <= n_dims:
             raise Mistake(f'sparsity={sparsity} must lie between 1 and n_dims={n_dims}')
@@ -51,10 +53,10 @@ class Prompts:
         x = rng.standard_normal((B, n or self.n, self.d), np.float32)
         w = rng.standard_normal((B, self.d, 1), np.float32)
         if self.sparsity > 0:
-            order = rng.random((B, self.d))
-            order[:, dims:] = 1                         # dimensions that are not used come last
-            rank = order.argsort(1).argsort(1)          # random ranks from 0 to d - 1: (B, d)
-            w[rank >= self.sparsity] = 0
+            chance = rng.random((B, self.d))            # the smallest stay
+            chance[:, dims:] = 1                        # dimensions that are not used come last
+            order = chance.argsort(1)                   # (B, d)
+            np.put_along_axis(w[..., 0], order[:, self.sparsity:], 0, 1)
         x[..., dims:] = 0
         y = (x @ w)[..., 0]                             # (B, n)
         return torch.from_numpy(x), torch.from_numpy(y)
@@ -63,13 +65,13 @@ class Prompts:
         """Training: for each step, first_step to last_step - 1, these parts (slices) of its B
         prompts."""
         for step in range(first_step, last_step):
-            rng = np.random.default_rng((seed, step, 7))
+            rng = np.random.default_rng((seed, step, PROMPTS))
             dims, n = self.stage(step)
             x, y = self.draw(rng, B, dims, n)
             for part in parts:
                 yield x[part], y[part]
 
-    def fixed(self, B, n_batches, rank=0, world_size=1, stream=8):
+    def fixed(self, B, n_batches, rank=0, world_size=1, stream=FIXED_PROMPTS):
         """Validation: n_batches batches of B prompts of full size, always the same; of these every
         world_size-th, from the rank-th on. Another stream has other prompts."""
         for i in range(rank, n_batches, world_size):

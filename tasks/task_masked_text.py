@@ -4,6 +4,7 @@ import torch
 
 from engine.mistakes import Mistake
 from tasks import accuracies
+from tasks.streams import FIXED_HIDDEN_TOKENS
 from tasks.task_text import NextToken
 from tasks.text import TextSplit
 
@@ -16,35 +17,38 @@ LOGITS_AT_ONCE = 2 ** 26  # no batch of validation has more logits than this
 
 
 class MaskedTextSplit(TextSplit):
-    """One split of a text dataset with tokens to fill in, as in BERT: 15% of the tokens are
-    chosen, at least one in each sequence. Of these, 80% become [MASK], whose id is the first after
-    the tokenizer's, 10% a random token, and 10% stay. x is the text that remains; y holds the
-    chosen tokens, and -1 elsewhere."""
+    """One split of a text dataset with tokens to fill in. Of each sequence some tokens are chosen,
+    at least one. Most of these become [MASK], others a random token, and others stay. x is the text
+    that remains; y holds the chosen tokens, and -1 elsewhere: both int64 (B, N)."""
 
     def draws(self, n, key):
-        """Two random numbers for each token, (n, 2, block_size)."""
+        """Two random numbers for each token, (n, 2, N): whether it is chosen, and which random
+        token may stand there."""
         return np.random.default_rng(key).random((n, 2, self.block_size))
 
     def sequences(self, starts, draws=None):
         tokens, _ = super().sequences(starts)
         if draws is None:  # in validation what is hidden depends on the place, so it never changes
-            draws = np.concatenate([self.draws(1, (start, 6)) for start in starts.tolist()])
-        draws = torch.from_numpy(draws)
-        chance = draws[:, 0]  # the smallest are hidden
-        which = draws[:, 1]   # the random token that may stand there
+            numbers = [self.draws(1, (start, FIXED_HIDDEN_TOKENS)) for start in starts.tolist()]
+            draws = np.concatenate(numbers)
+        chance, which = torch.from_numpy(draws).unbind(1)                   # (B, N)
         # the smallest of a sequence becomes 0, so that one token at least is chosen
         chance = chance.scatter(1, chance.argmin(1, keepdim=True), 0.0)
-        # chance below 0.12: [MASK]; to 0.135: a random token; to 0.15: chosen, but it stays
+
+        is_chosen = chance < CHOSEN
+        is_masked = chance < CHOSEN * MASKED
+        is_random = ~is_masked & (chance < CHOSEN * (MASKED + RANDOM))
         random_tokens = (which * self.vocab_size).long()
-        x = torch.where(chance < CHOSEN * (MASKED + RANDOM), random_tokens, tokens)
-        x = torch.where(chance < CHOSEN * MASKED, self.vocab_size, x)
-        y = torch.where(chance < CHOSEN, tokens, -1)
+        mask_id = self.vocab_size  # the first after those of the tokenizer
+        x = tokens.masked_fill(is_masked, mask_id)
+        x = torch.where(is_random, random_tokens, x)
+        y = torch.where(is_chosen, tokens, -1)
         return x, y
 
 
 class HiddenTokens(NextToken):
-    """The loss is the mean over the hidden tokens of a forward pass. Over several passes or
-    processes it is the mean of these means."""
+    """The loss of a forward pass is the mean over its hidden tokens, whose number differs a little
+    from pass to pass. A step that has several passes counts each of them the same."""
     extra_tokens = 1  # [MASK]
     look = 'sample.py --ckpt={out_dir} --start="def [MASK]ain():"'
     Split = MaskedTextSplit
@@ -63,6 +67,9 @@ class HiddenTokens(NextToken):
 
     def metrics(self, out, loss, y):
         return accuracies(out, loss, y)
+
+    def sample(self, model):
+        return ''
 
 
 def rows_at_once(config, n):

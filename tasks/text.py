@@ -10,6 +10,7 @@ import torch
 
 from engine.mistakes import Mistake
 from tasks.files import open_array, split_meta
+from tasks.streams import HIDDEN_TOKENS
 
 
 class TextSplit:
@@ -33,7 +34,8 @@ class TextSplit:
         self.tokens_per_byte = count / split_info['bytes']
 
     def __len__(self):
-        """Number of sequences that do not overlap: what an epoch counts."""
+        """Number of sequences that do not overlap: what an epoch counts, though training draws
+        sequences that may overlap."""
         return (len(self.tokens) - 1) // self.block_size
 
     def batches(self, n, seed, parts, first_step, last_step):
@@ -42,12 +44,13 @@ class TextSplit:
         for step in range(first_step, last_step):
             rng = np.random.default_rng((seed, step))
             starts = rng.integers(0, len(self.tokens) - self.block_size, n)
-            draws = self.draws(n, key=(seed, step, 5))
+            draws = self.draws(n, key=(seed, step, HIDDEN_TOKENS))
             for part in parts:
                 yield self.sequences(starts[part], draws[part])
 
     def draws(self, n, key):
-        """Random numbers for each of n sequences of a training step. Hidden text needs some."""
+        """Random numbers for each of n sequences of a training step, drawn with the seed `key`: (n,
+        ..). Here there are none; hidden text needs some."""
         return np.empty((n, 0))
 
     def fixed(self, n, n_batches, rank=0, world_size=1):
@@ -61,10 +64,10 @@ class TextSplit:
             yield self.sequences(starts[i:i + n])
 
     def sequences(self, starts, draws=None):
-        """The sequences that begin at these places: x and y (len(starts), block_size), y one token
-        ahead, -1 where a token is not to be learnt. draws: a row of `draws` for each, in
-        training."""
-        places = starts[:, None] + np.arange(self.block_size + 1)
+        """The sequences that begin at these places, int64 (B,): x and y, both int64 (B, N), where N
+        is block_size. y is one token ahead, and -1 where a token is not to be learnt. draws: a row
+        of `draws` for each, in training."""
+        places = starts[:, None] + np.arange(self.block_size + 1)           # (B, N + 1)
         rows = torch.from_numpy(self.tokens[places].astype(np.int64))
         x = rows[:, :-1].contiguous()
         y = rows[:, 1:].clone()

@@ -20,6 +20,7 @@ from tasks import augment
 from tasks.augment import eval_pictures
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
+from tasks.streams import SCORED_PROMPTS
 from weights.runs import open_run, read_weights
 from weights.surgery import load_model
 
@@ -172,7 +173,7 @@ def test_errors_in_context_beside_those_of_estimators(tmp_path, capsys):
     for dataset, scale in ('linear', 4), ('sparse_linear', 3):
         out = tmp_path / f'{dataset}.csv'
         scores.main([*words, f'--dataset={dataset}', f'--results={out}'])
-        x, y = next(Prompts(dataset, 4, 6).fixed(50, 1, stream=9))
+        x, y = next(Prompts(dataset, 4, 6).fixed(50, 1, stream=SCORED_PROMPTS))
         guesses = {str(path): load_model(open_run(path))(x, y)[0].detach() for path in runs} | {
             name: regression.predictions(estimate, x, y) for name, estimate in regression.ESTIMATORS.items()
             if dataset != 'linear' or name != 'Lasso'} | {'zero': 0 * y}

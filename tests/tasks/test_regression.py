@@ -8,6 +8,7 @@ from torch._dynamo.testing import CompileCounter
 from engine.checkpoint import read_log
 from engine.device import compile_network
 from model_aot import AoT, AoTConfig
+from tasks import streams
 from tasks.regression import Prompts
 from weights.runs import open_run
 from weights.surgery import load_model
@@ -25,7 +26,7 @@ def test_prompts_are_of_linear_functions(function, nonzero):
     assert x.mean().item() == pytest.approx(0, abs=0.01) and x.var().item() == pytest.approx(1, abs=0.01)
     assert w[w.abs() > 1e-4].var().item() == pytest.approx(1, abs=0.2)
     assert (y ** 2).mean().item() / prompts.scale == pytest.approx(1, abs=0.1)
-    assert not torch.equal(*(next(prompts.fixed(4, 1, stream=n))[0] for n in (8, 9)))  # another one for Figure 6
+    assert not torch.equal(*(next(prompts.fixed(4, 1, stream=n))[0] for n in (streams.FIXED_PROMPTS, streams.SCORED_PROMPTS)))  # another one for Figure 6
 
 
 def test_a_curriculum_grows_to_the_whole():
