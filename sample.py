@@ -131,15 +131,14 @@ def fill_gaps(c, text, tokenizer, model):
     """Print the five most likely tokens for each [MASK] of the text, then the text with the most
     likely ones."""
     ids = with_masks(tokenizer, text)
-    mask = tokenizer.vocab_size                             # the id after those of the tokenizer
     block_size = model.config.block_size
-    if mask not in ids or len(ids) > block_size:
+    if tokenizer.mask_id not in ids or len(ids) > block_size:
         raise Mistake(f'give a text with [MASK] in it and up to block_size={block_size} tokens: '
                       '--start="def [MASK]ain():"')
     x = torch.tensor([ids], device=next(model.parameters()).device)     # (1, N)
     logits, _ = model(x)                                    # (1, N, vocab_size)
-    logits = logits[0, :, :mask]                            # without that of [MASK]
-    gaps = [i for i, token in enumerate(ids) if token == mask]
+    logits = logits[0, :, :tokenizer.mask_id]               # without that of [MASK]
+    gaps = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
     for number, i in enumerate(gaps, 1):
         best = likeliest(logits[i])
         guesses = [f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in best]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from engine.mistakes import Mistake, reading
 
-# The last place where white space follows a character that is none. GPT-2 splits a text into words
-# before it merges bytes, and no word of it goes on there. Only common white space is named, because
-# \s of Python has four control characters that are none for tiktoken.
+# A text up to the last place where white space follows a character that is none: of "two words  an"
+# it is "two words". GPT-2 splits a text into words before it merges bytes, and no word goes on
+# there. Only common white space is named, because \s of Python has four control characters that
+# are none for tiktoken.
 LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
 
 
@@ -16,7 +17,8 @@ class Tokenizer:
     in config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}.
 
     beginning: the token that a text begins with if there is no prompt: the end of the text before
-    it, or a new line."""
+    it, or a new line.
+    mask_id: the token [MASK] of networks that fill gaps, the first after those of the text."""
 
     def __init__(self, name, alphabet=''):
         """Raises Mistake for an unknown name, or if GPT-2's tokenizer cannot be downloaded."""
@@ -41,6 +43,7 @@ class Tokenizer:
             self.beginning = self.bpe.eot_token
         else:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
+        self.mask_id = self.vocab_size
 
     def encode(self, text):
         """str -> list of ids. GPT-2's tokenizer makes one token of <|endoftext|>, wherever it
@@ -116,19 +119,20 @@ def until(stop, texts):
         if stop and stop in waiting:
             yield waiting[:waiting.index(stop)]
             return
-        n_sure = 0
-        while not stop.startswith(waiting[n_sure:]):
-            n_sure += 1
-        yield waiting[:n_sure]
-        waiting = waiting[n_sure:]
+        sure = waiting
+        for n in range(1, len(stop)):
+            if waiting.endswith(stop[:n]):
+                sure = waiting[:-n]
+        yield sure
+        waiting = waiting[len(sure):]
     yield waiting
 
 
 def with_masks(tokenizer, text):
-    """The ids of a text in which [MASK] stands for the first id after those of the tokenizer."""
+    """The ids of a text, a list, in which [MASK] stands for tokenizer.mask_id."""
     first, *following = text.split('[MASK]')
     ids = list(tokenizer.encode(first))
     for piece in following:
-        ids.append(tokenizer.vocab_size)
+        ids.append(tokenizer.mask_id)
         ids.extend(tokenizer.encode(piece))
     return ids
