@@ -32,19 +32,19 @@ STATISTICS = (
     (0.485, 0.456, 0.406),  # mean
     (0.229, 0.224, 0.225),  # standard deviation
 )
-LONGEST = 3  # pictures may be this many times as elongated as the network's; `cut` sees to it
-TRIES = 10   # boxes that are tried for a random crop
+LONGEST = 3      # pictures may be this many times as elongated as the network's; see `cut`
+TRIES = 10       # boxes that are tried for a random crop
+STRETCH = 4 / 3  # a random crop is stretched by up to this factor, in one direction or the other
+PLACES_AT_ONCE = 256  # interpolated together for one pixel of the result; bounds the memory
 
-# The random numbers of a training picture, by column:
-#    0 to 19   area and aspect ratio of each of the 10 boxes that are tried
-#   20 and 21  PLACE: x and y of the crop
-#   22         FLIP: whether it is mirrored
-#   from 23    FIRST: for each operation of RandAugment, which one it is, and its sign
-# Masked autoencoders append a column for each patch; views.py has columns of its own from 23 on,
-# and all of them again for each crop
-PLACE = slice(2 * TRIES, 2 * TRIES + 2)
-FLIP = 2 * TRIES + 2
-FIRST = FLIP + 1
+# The random numbers of a training picture, by column
+BOXES = slice(2 * TRIES)                # area and aspect ratio of each box that is tried
+PLACE = slice(BOXES.stop, BOXES.stop + 2)   # x and y of the crop
+FLIP = PLACE.stop                       # whether it is mirrored
+CROP_COLUMNS = FLIP + 1                 # how many there are so far
+# Then come, for each operation of RandAugment, which one it is, and its sign. Masked autoencoders
+# append a column for each patch. views.py has other columns from CROP_COLUMNS on, and all of them
+# again for each crop
 
 
 def config_of(run, **changes):
@@ -64,7 +64,7 @@ def config_of(run, **changes):
 def draws_needed(c):
     """How many random numbers a training picture needs: the number of columns above. c: an
     AugmentConfig."""
-    return FIRST + 2 * c.randaugment_n
+    return CROP_COLUMNS + 2 * c.randaugment_n
 
 
 def place_columns(c):
@@ -116,7 +116,7 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     for i in range(c.randaugment_n):
         x = x.round()
         signs, kinds = operations(draws, i)
-        factor = torch.tensor(factors)[signs, None, None, None]  # (B, 1, 1, 1)
+        factor = torch.tensor(factors)[signs].view(-1, 1, 1, 1)  # (B, 1, 1, 1)
         factor = send(factor, x.device)
         for kind, rows in grouped(kinds, x.device):
             name = OPERATIONS[kind]
@@ -143,14 +143,13 @@ def cropped(pictures, sizes, draws, image_size, c, areas):
     # a new pixel that covers more than 2 x 2 pixels of the picture is the mean of several samples
     height, width = image_size
     covered = boxes[:, 2:] / torch.tensor([width, height])       # pixels, in x and y: (B, 2)
-    samples = covered.amax(1).ceil()                             # (B,)
-    samples = torch.where(samples > 2, samples, 1).long()
+    samples = covered.amax(1).ceil().long()                      # in x, as in y: (B,)
+    samples[samples <= 2] = 1
 
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
     fill = per_channel(randaugment.FILL[c.randaugment_scale], x)
     for k, rows in grouped(samples, pictures.device):
-        rows_at_once = max(1, 256 // k ** 2)  # bounds the memory
-        for part in rows.split(rows_at_once):
+        for part in rows.split(max(1, PLACES_AT_ONCE // k ** 2)):
             x[part] = warp(pictures[part], true_sizes[part], matrices[part], image_size, k, fill)
     return x
 
@@ -160,24 +159,24 @@ def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
 
     The rule is that of torchvision's RandomResizedCrop. A box has a share of the picture's area
     that is uniform in [crop_scale, largest], and its aspect ratio is that of image_size times a
-    factor, whose logarithm is uniform in +-log(4/3). TRIES boxes are tried. The first one that fits
-    into the picture is the crop, and its place is uniform. If none fits, the crop is the largest
-    central box with an allowed ratio. If crop_scale is 1, the crop is the largest central box with
-    the ratio of image_size.
+    factor, whose logarithm is uniform in +-log(STRETCH). TRIES boxes are tried. The first one that
+    fits into the picture is the crop, and its place is uniform. If none fits, the crop is the
+    largest central box with an allowed ratio. If crop_scale is 1, the crop is the largest central
+    box with the ratio of image_size.
     """
     picture = sizes.double().T.flip(0)                           # width and height: (2, B)
     ratio = image_size[1] / image_size[0]
-    stretch = 4 / 3 if crop_scale < 1 else 1                     # the largest factor of the ratio
+    stretch = STRETCH if crop_scale < 1 else 1
     # the largest box: as wide as the picture, or as its height allows; as high, or as its width
-    ratios = torch.tensor([[ratio], [1 / ratio]], dtype=torch.float64)
-    box = picture.minimum(picture.flip(0) * ratios * stretch)    # width and height: (2, B)
+    per_other_side = torch.tensor([[ratio], [1 / ratio]], dtype=torch.float64)
+    box = picture.minimum(picture.flip(0) * per_other_side * stretch)   # width, height: (2, B)
     place = 0.5
 
     if crop_scale < 1:
-        numbers = draws[:, :2 * TRIES].unflatten(1, (TRIES, 2))  # (B, TRIES, 2)
-        areas, ratios = numbers.permute(2, 1, 0)                 # both (TRIES, B)
-        areas = picture.prod(0) * (crop_scale + (largest - crop_scale) * areas)
-        ratios = ratio * stretch ** (2 * ratios - 1)
+        numbers = draws[:, BOXES].unflatten(1, (TRIES, 2))       # (B, TRIES, 2)
+        of_area, of_ratio = numbers.permute(2, 1, 0)             # both (TRIES, B)
+        areas = picture.prod(0) * (crop_scale + (largest - crop_scale) * of_area)
+        ratios = ratio * stretch ** (2 * of_ratio - 1)
         tried = torch.stack((areas * ratios, areas / ratios)).sqrt()  # (2, TRIES, B)
 
         fits = (tried <= picture[:, None]).all(0)                # (TRIES, B)
@@ -194,7 +193,7 @@ def crop_boxes(sizes, draws, image_size, crop_scale, largest=1.0):
 def operations(draws, i):
     """The i-th operation of every picture, two int64 (B,): the index of its sign in (-1, 1), and
     its own index in OPERATIONS."""
-    column = FIRST + 2 * i
+    column = CROP_COLUMNS + 2 * i
     signs = (draws[:, column + 1] >= 0.5).long()
     kinds = (draws[:, column] * len(OPERATIONS)).long()
     return signs, kinds
@@ -205,16 +204,16 @@ def warp_matrices(boxes, draws, image_size, c):
     the place in the picture that appears there: by crop, flip and RandAugment."""
     height, width = image_size
     corner_x, corner_y, box_width, box_height = boxes.T          # (B,)
+    scale_x = box_width / width
+    if c.flip:
+        mirrored = draws[:, FLIP] < 0.5                          # in these x becomes width - x
+        corner_x = torch.where(mirrored, corner_x + width * scale_x, corner_x)
+        scale_x = torch.where(mirrored, -scale_x, scale_x)
     matrices = torch.eye(3, dtype=torch.float64).repeat(len(boxes), 1, 1)   # (B, 3, 3)
-    matrices[:, 0, 0] = box_width / width
+    matrices[:, 0, 0] = scale_x
     matrices[:, 1, 1] = box_height / height
     matrices[:, 0, 2] = corner_x
     matrices[:, 1, 2] = corner_y
-
-    if c.flip:
-        mirrored = draws[:, FLIP] < 0.5  # in these x becomes width - x; the next two lines in order
-        matrices[mirrored, 0, 2] += width * matrices[mirrored, 0, 0]
-        matrices[mirrored, 0, 0] *= -1
 
     table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, height, width)
     for i in range(c.randaugment_n):

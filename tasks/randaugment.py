@@ -36,7 +36,9 @@ def autocontrast(x, strength):
 
 
 def equalize(x, strength):
-    """Make the histogram of every channel about flat."""
+    """Make the histogram of every channel about flat, as Pillow's ImageOps.equalize does: 255 steps
+    of the same number of pixels, those of the lightest value aside. With less than a pixel in a
+    step the channel stays as it is."""
     values = x.flatten(2).long()                                 # (n, C, H W)
     ones = torch.ones_like(values, dtype=torch.int32)
     histogram = ones.new_zeros(*x.shape[:2], 256)                # (n, C, 256)
@@ -82,7 +84,7 @@ def sharpness(x, factor):
     """The plain version is the mean of 3 x 3 pixels, in which the middle one counts 5 times. Pixels
     at the border stay as they are."""
     total = F.avg_pool2d(x, 3, stride=1, padding=1, divisor_override=1) + 4 * x
-    smooth = (total / 13).round()
+    smooth = (total / (8 + 5)).round()
     plain = x.clone()
     plain[..., 1:-1, 1:-1] = smooth[..., 1:-1, 1:-1]
     return blend(plain, x, factor)
@@ -121,15 +123,15 @@ def colour_strengths(m, scale):
     step of Posterize; the threshold of Solarize."""
     if scale == 'torchvision':
         factors = (1 - 3 * m / 100, 1 + 3 * m / 100)
-        step = 2 ** round(m / 7.5)
-        threshold = 255 - 8.5 * m
+        lost_bits = round(m / 7.5)                               # 4 at most
+        threshold = 255 - 8.5 * m                                # 0 at magnitude 30
     else:
         m = min(m, 10)
         factor = 0.1 + 1.8 * m / 10
         factors = (factor, factor)
-        step = 2 ** (8 - int(4 * m / 10))
+        lost_bits = 8 - int(4 * m / 10)
         threshold = int(256 * m / 10)
-    return factors, step, threshold
+    return factors, 2 ** lost_bits, threshold
 
 
 # ---- geometric operations -----------------------------------------------------------------------
@@ -144,7 +146,7 @@ def geometric_strengths(m, scale):
     if scale == 'torchvision':
         degrees = m
         shear = m / 100
-        shift = m / 30 * (150 / 331)
+        shift = m / 30 * (150 / 331)                             # at most 150 of 331 pixels
     else:
         m = min(m, 10)
         degrees = 3 * m
@@ -163,16 +165,16 @@ def matrices(m, scale, h, w):
     degrees, shear, shift = geometric_strengths(m, scale)
     cosine = math.cos(math.radians(degrees))
     table = torch.eye(3, dtype=torch.float64).repeat(2, len(OPERATIONS), 1, 1)   # (2, 14, 3, 3)
-    for sign, moves in zip((-1, 1), table[:, len(COLOUR):]):
-        rotate, shear_x, shear_y, translate_x, translate_y = moves
+    for sign, of_sign in zip((-1, 1), table):
+        matrix = dict(zip(OPERATIONS, of_sign))                  # each (3, 3), a part of the table
         sine = sign * math.sin(math.radians(degrees))
         back_x = (w - cosine * w + sine * h) / 2                 # so that the centre stays
         back_y = (h - sine * w - cosine * h) / 2
         rotation = [[cosine, -sine, back_x],                     # counter-clockwise
                     [sine, cosine, back_y]]
-        rotate[:2] = torch.tensor(rotation, dtype=table.dtype)
-        shear_x[0, 1] = sign * shear
-        shear_y[1, 0] = sign * shear
-        translate_x[0, 2] = sign * shift * w
-        translate_y[1, 2] = sign * shift * h
+        matrix['Rotate'][:2] = torch.tensor(rotation, dtype=table.dtype)
+        matrix['ShearX'][0, 1] = sign * shear
+        matrix['ShearY'][1, 0] = sign * shear
+        matrix['TranslateX'][0, 2] = sign * shift * w
+        matrix['TranslateY'][1, 2] = sign * shift * h
     return table
