@@ -46,6 +46,8 @@ OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetr
 # settings of AugmentConfig that all tasks with pictures have
 PICTURE_SETTINGS = ('crop_scale', 'flip', 'randaugment_m', 'randaugment_scale', 'eval_view',
                     'eval_crop')
+# those that self-distillation has beside them
+VIEW_SETTINGS = ('local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur')
 
 
 @dataclass
@@ -65,8 +67,6 @@ class AugmentConfig:
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0: off
     eval_view: str = 'crop'      # evaluation sees the centre (crop) or all, resized (squash)
     eval_crop: float = 0.875     # share of the short side that the centre crop keeps (224 of 256)
-    # not a setting: those that only self-distillation has
-    of_views = ('local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur')
 
     def __post_init__(self):
         check_ranges(self, {
@@ -140,7 +140,8 @@ class BaseTask:
         return (self.take(batch, training=True) for batch in batches)
 
     def validation_batches(self):
-        """This process's share of the validation batches, always the same ones."""
+        """This process's share of the validation batches, always the same ones: eval_iters batches
+        of batch_size rows, or as many rows in smaller batches."""
         count = self.c.eval_iters * self.c.batch_size // self.valid_rows
         return self.fixed_batches(count)
 

@@ -89,8 +89,8 @@ def open_array(path, dtype, *shape):
     shape."""
     with reading(f'{path} is missing or damaged', 'prepare the dataset again'):
         array = np.load(path, mmap_mode='r')
-        assert array.dtype == dtype and array.shape == shape, \
-            f'{array.dtype} {array.shape}, not {dtype} {shape}'
+        if array.dtype != dtype or array.shape != shape:
+            raise ValueError(f'{array.dtype} {array.shape}, not {dtype} {shape}')
         return array
 
 

@@ -9,11 +9,12 @@ class Regression(BaseTask):
 
     @classmethod
     def open_split(cls, c, config, folder, split):
-        return Prompts(c.dataset, config.n_dims, config.block_size // 2, c.sparsity, c.curriculum)
+        n_points = config.block_size // 2  # an example is two tokens, x and y
+        return Prompts(c.dataset, config.n_dims, n_points, c.sparsity, c.curriculum)
 
     def metrics(self, out, loss, y):
-        # divided by the loss of predicting zero
-        return len(y), {'loss': loss, 'relative_loss': loss / self.valid.scale}
+        loss_of_zero = self.valid.scale  # of predicting zero
+        return len(y), {'loss': loss, 'relative_loss': loss / loss_of_zero}
 
 
 Task = Regression

@@ -76,12 +76,14 @@ class Classification(PictureTask):
         """What the network takes a few pictures of the validation for."""
         indices = np.linspace(0, len(self.valid) - 1, SAMPLE_PICTURES).astype(int)
         no_draws = np.zeros((SAMPLE_PICTURES, 0))
-        batch = self.valid[indices, no_draws, self.image_size, None]
+        batch = self.valid.batch(indices, no_draws, self.image_size)
         x, y = self.take([torch.as_tensor(array) for array in batch])
         logits = model(x)[0]                                    # (B, num_classes)
         names = [readable(name) for name in self.valid.classes]
-        pairs = zip(y.tolist(), logits.argmax(1).tolist())
-        return 'sees ' + ', '.join(f'{names[true]} as {names[guess]}' for true, guess in pairs)
+        guesses = []
+        for true, guess in zip(y.tolist(), logits.argmax(1).tolist()):
+            guesses.append(f'{names[true]} as {names[guess]}')
+        return 'sees ' + ', '.join(guesses)
 
 
 Task = Classification

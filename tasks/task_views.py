@@ -4,7 +4,7 @@ import math
 import torch
 
 from engine.mistakes import Mistake
-from tasks import PICTURE_SETTINGS, AugmentConfig
+from tasks import PICTURE_SETTINGS, VIEW_SETTINGS
 from tasks.task_image import PictureTask
 from tasks.views import check, draws_needed, views
 
@@ -18,8 +18,7 @@ class Distillation(PictureTask):
                  logarithm of their number if each of a batch has its own
 
     SimDINO's network reports both parts of its loss, `alignment` and `expansion`, itself."""
-    settings = ('train_share', 'probe_interval', *PICTURE_SETTINGS,
-                *AugmentConfig.of_views)
+    settings = ('train_share', 'probe_interval', *PICTURE_SETTINGS, *VIEW_SETTINGS)
     score = 'eval.py --ckpt={out_dir}{data_dir} --knn=20'  # it names no classes
     look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
 
