@@ -8,6 +8,10 @@ from tasks import PICTURE_SETTINGS, VIEW_SETTINGS
 from tasks.task_image import PictureTask
 from tasks.views import check, draws_needed, views
 
+# when validation warns of a collapse
+NEARLY_ALL = 0.99
+NEARLY_NONE = 0.01
+
 
 class Distillation(PictureTask):
     """Validation reports the loss and, for DINO, how much the teacher's outputs say, in nats:
@@ -56,6 +60,7 @@ class Distillation(PictureTask):
         return views(pictures, sizes, draws, self.image_size, self.augment)
 
     def metrics(self, out, loss, y):
+        """out: for DINO, the probabilities that the teacher gives both large crops, (2, B, K)."""
         if self.is_simdino:
             return len(y), {'loss': loss}
         entropy = torch.special.entr(out).sum(-1).mean()
@@ -73,10 +78,10 @@ class Distillation(PictureTask):
             return self.warning_of_simdino(metrics, rows)
         most_entropy = math.log(self.config.n_out)
         most_information = math.log(min(self.config.n_out, rows))
-        if metrics['entropy'] > 0.99 * most_entropy:
+        if metrics['entropy'] > NEARLY_ALL * most_entropy:
             return ('the teacher says nothing of any picture, all outputs alike; give a lower '
                     '--teacher_temperature')
-        if metrics['information'] < 0.01 * most_information:
+        if metrics['information'] < NEARLY_NONE * most_information:
             return ('the teacher says the same of all pictures; give a smaller '
                     '--centre_momentum')
         return ''
@@ -84,7 +89,7 @@ class Distillation(PictureTask):
     def warning_of_simdino(self, metrics, rows):
         alike = self.config.expansion_of(1, rows)
         apart = self.config.expansion_of(min(self.config.bottleneck, rows), rows)
-        if metrics['expansion'] < alike + 0.01 * (apart - alike):
+        if metrics['expansion'] < alike + NEARLY_NONE * (apart - alike):
             return 'the features of all pictures are alike; give a smaller --c or --eps'
         return ''
 
