@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 from engine import plots
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 from nanocrate import inside, load, train
 
 plots.draw_curve = lambda run: None  # it takes most of the time of a short run

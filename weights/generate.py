@@ -13,7 +13,6 @@ A layer that somebody wrote may look at earlier tokens in another way. Then a ca
 So `agrees` tries the cache first. If the logits differ, the whole text is read again for each new
 token.
 """
-import copy
 import warnings
 
 import torch
@@ -154,9 +153,12 @@ class Past:
 def private_copy(module):
     """A copy of a module and of all modules inside, in evaluation mode, with the same weights. To
     set an attribute of the copy does not change the module."""
-    new = copy.copy(module)
+    new = type(module).__new__(type(module))    # not copy.copy, which parametrized modules refuse
+    new.__dict__.update(module.__dict__)
     new.training = False
-    # a `forward` of this module alone is for training, see recompute_layers and spare_logits
+    # a compiled module is for training, and so is a `forward` of this module alone, see
+    # recompute_layers and spare_logits
+    new._compiled_call_impl = None
     new.__dict__.pop('forward', None)
     new._parameters = dict(module._parameters)
     new._buffers = dict(module._buffers)

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch.nn.utils.parametrize import register_parametrization
 from helpers import CAUSAL, loud, text_network, tokens
 
 import model_aot
@@ -214,6 +215,24 @@ def test_a_layer_that_forgets_the_second_of_two_tokens_gets_no_cache(recwarn):
     a = model.generate(x, 6, temperature=0)
     assert len(recwarn) == 1
     assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
+
+
+def test_parametrized_weights_write_with_a_cache():
+    """As those of LoRA. PyTorch does not copy such modules."""
+    class Doubled(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    model, x = loud(text_network('aot')), tokens(1, 7)
+    wanted = text_network('aot')
+    wanted.load_state_dict(model.state_dict())
+    for layer, other in zip(model.layers, wanted.layers):
+        register_parametrization(layer.attn.U, 'weight', Doubled())
+        other.attn.U.weight.data *= 2
+    lengths = lengths_read(model)
+    a = model.generate(x, 6, temperature=0)
+    assert lengths[-1] == 1
+    assert torch.equal(a, wanted.generate(x, 6, temperature=0))
 
 
 class Counting(model_aot.MSSA):
