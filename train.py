@@ -35,7 +35,7 @@ from engine import distributed, optim, plots, report, settings
 from engine.checkpoint import RunDirectory, check_new
 from engine.clock import Clock
 from engine.device import Device, catch_signals
-from engine.distributed import all_mean, any_process, is_main, print_main, rank, world_size
+from engine.distributed import all_means, any_process, is_main, print_main, rank, world_size
 from engine.mistakes import Mistake, one_line_errors
 from engine.settings import asks_for_help, quoted
 from engine.threads import Threads
@@ -149,25 +149,25 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     meta = files.read_meta(folder)
 
     torch.manual_seed(c.seed)
-    model = build_network(request, meta, folder)  # with trained weights, if there are any
-    model.train().to(device.name)
+    raw_model = build_network(request, meta, folder)  # with trained weights, if there are any
+    raw_model.train().to(device.name)
 
-    task = tasks.choose(c, request.augment, folder, model, device)
+    task = tasks.choose(c, request.augment, folder, raw_model, device)
     epochs_to_steps(c, task)  # only now the length of the dataset is known
 
-    # four names, for the network and its average:
-    #   model       what the optimizers change, and what last.pt holds
-    #   average     a copy that keeps the running mean of the weights of model, or None
-    #   eval_model  what is validated, and saved as the best: the average, or model if there is none
-    #   network     model as training calls it: compiled, its gradients shared among the processes
+    # one network:
+    #   raw_model   what the optimizers change, and what last.pt holds
+    #   model       raw_model as training calls it: compiled, its gradients shared among processes
+    #   average     a copy that keeps the running mean of the weights, or None
+    #   eval_model  what is validated, and saved as the best: the average, or else raw_model
     average = None
-    eval_model = model
+    eval_model = raw_model
     if c.ema > 0:
-        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
+        average = AveragedModel(raw_model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
         eval_model = average.module
-    network = device.for_training(model, c.recompute, c.loss_in_chunks)
+    model = device.for_training(raw_model, c.recompute, c.loss_in_chunks)
 
-    optimizers = optim.build(model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2),
+    optimizers = optim.build(raw_model, c.optimizer, c.learning_rate, c.muon_lr, (c.beta1, c.beta2),
                              c.weight_decay, c.momentum)
 
     # ---- where the run begins
@@ -185,9 +185,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                           '--max_iters')
     request.checkpoint = None  # frees its memory
 
-    report.print_plan(request, task, model, folder, device, step)
+    report.print_plan(request, task, raw_model, folder, device, step)
     if c.eval_only:
-        metrics = evaluate(eval_model, task, device)
+        metrics = evaluate(eval_model, task, device, step)
         print_main('validation  ' + report.metrics_line(metrics))
         return None
 
@@ -196,14 +196,18 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         from analysis.layers import telemetry
     if c.probe_interval > 0:
         from scoring.probes import probe
+    # of a step, if all of it were products of large matrices; 0: not known
+    matmul_seconds = 0.0
     if device.type == 'cuda':
-        from scoring.flops import seconds_at_full_speed
-        # how long a step would take at the speed at which the GPU multiplies large matrices
+        from scoring.flops import matmul_seconds_of
         rows = task.rows_per_step / world_size()
-        fastest_step_seconds = seconds_at_full_speed(model, rows, device, request.augment)
+        matmul_seconds = matmul_seconds_of(raw_model, rows, device, request.augment)
+    # DINO freezes its last layer for a while, and its teacher follows its student
+    before_step = getattr(raw_model, 'before_step', no_hook)
+    after_step = getattr(raw_model, 'after_step', no_hook)
 
     # ---- files, batches, clocks
-    with RunDirectory(c, config_json(request, meta, model), step, resumed) as run:
+    with RunDirectory(c, config_json(request, meta, raw_model), step, resumed) as run:
         batches = task.training_batches(first_step=step)
         threads = Threads(device.type)  # of the CPU: fewer where another program needs a core
         signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
@@ -224,35 +228,30 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             minutes_since_save = (time.monotonic() - last_save_time) / 60
             time_to_save = c.checkpoint_minutes > 0 and minutes_since_save > c.checkpoint_minutes
             # all processes must go the same way, even if one alone got the signal
-            time_to_save = any_process(time_to_save)
-            stop_requested = any_process(bool(signals))
+            time_to_save, stop_requested = any_process(time_to_save, bool(signals))
 
-            # ---- validate, save, stop
+            # ---- validate, save, stop. Who reads how a network learns goes on at `forward`
             if time_to_validate or time_to_save or stop_requested:
-                raise_if_diverged(first_bad_step)  # before bad weights are saved; waits for the GPU
-                raise_if_weights_not_finite(model, step)
+                raise_if_diverged(first_bad_step)  # waits for the GPU
                 clock.stop()
 
-                metrics = None
+                validated = False
                 if time_to_validate and not stop_requested:
-                    metrics = evaluate(eval_model, task, device, signals)
-                    # None: a signal came. The resumed run begins with this validation
-                    if metrics is None:
+                    metrics = evaluate(eval_model, task, device, step, signals)
+                    validated = metrics is not None
+                    if not validated:  # a signal came; the resumed run begins with this validation
                         stop_requested = True
 
-                if metrics is not None:
-                    raise_if_not_finite(metrics, eval_model, task, device, step)
+                if validated:
                     print_main(f'{progress}  validation  {report.metrics_line(metrics)}  '
                                f'({clock.training_seconds:.0f} s of training)')
                     warning = task.warning(metrics)
                     if warning and step >= 0.1 * c.max_iters:  # at first every network looks bad
                         print_main(f'{progress}  {warning}')
-
                     if c.show_samples and is_main():
                         sample = sample_of(eval_model, task, device, c.seed)
                         if sample:
-                            print(f'{progress}  sample  {sample}', flush=True)
-
+                            print_main(f'{progress}  sample  {sample}')
                     if c.telemetry:
                         metrics |= telemetry(eval_model, task)
                     if c.probe_interval > 0 and (finished or step % c.probe_interval == 0):
@@ -282,9 +281,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                                    f'{clock.training_seconds:.1f} s of training')
                         finished = True
 
-                if metrics is None:  # no validation has tried these weights
-                    raise_if_batch_not_finite(model, task, device, step)
-                run.save_last(model, average, optimizers, scaler, step, best_error,
+                if not validated:  # nothing has tried the weights that are saved now
+                    evaluate(raw_model, task, device, step, most_batches=1)
+                run.save_last(raw_model, average, optimizers, scaler, step, best_error,
                               clock.training_seconds)
                 if stop_requested or finished:
                     break
@@ -305,10 +304,10 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 if world_size() > 1:
                     # gradients travel between processes in the last pass alone, as with no_sync()
                     is_last_pass = micro_step == task.n_passes - 1
-                    network.require_backward_grad_sync = is_last_pass
+                    model.require_backward_grad_sync = is_last_pass
 
                 with device.autocast:
-                    objective, loss, extras = training_loss(network, x, y)
+                    objective, loss, extras = training_loss(model, x, y)
                 scaler.scale(objective / task.n_passes).backward()
 
                 # kept on the device: .item() here would wait for the GPU in every pass
@@ -317,18 +316,16 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                     mean_extras[name] += number / task.n_passes
 
             if world_size() > 1:
-                raise_if_weight_unused(model)
+                raise_if_weight_unused(raw_model)
 
             # ---- clip and step
-            if hasattr(model, 'before_step'):  # DINO freezes its last layer for a while
-                model.before_step(step / c.max_iters)
-
+            before_step(step / c.max_iters)
             for optimizer in optimizers:
                 scaler.unscale_(optimizer)
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            gradients = [p.grad for p in raw_model.parameters() if p.grad is not None]
             grad_norm = torch.nn.utils.get_total_norm(gradients)
             if c.grad_clip > 0:
-                torch.nn.utils.clip_grads_with_norm_(model.parameters(), c.grad_clip, grad_norm)
+                torch.nn.utils.clip_grads_with_norm_(raw_model.parameters(), c.grad_clip, grad_norm)
 
             # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step by
             # itself would hold back only the one with this gradient.) scaler.update then lowers the
@@ -350,25 +347,21 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             first_bad_step = torch.minimum(first_bad_step, bad_step)
 
             if average is not None:
-                average.update_parameters(model)
-            if hasattr(model, 'after_step'):  # DINO's teacher follows its student
-                model.after_step(step / c.max_iters, distributed.all_sum)
+                average.update_parameters(raw_model)
+            after_step(step / c.max_iters, distributed.all_sum)
 
             # ---- print and log
             if step % c.log_interval == 0:
                 raise_if_diverged(first_bad_step)
-                train_loss = all_mean(mean_loss)  # waits for the GPU
+                row = all_means({**mean_extras, 'loss': mean_loss})  # waits for the GPU
+                row['grad_norm'] = grad_norm.item()
                 clock.lap(step)
 
-                line = (f'{progress}  loss {train_loss:.4f}  lr {lr:.2e}  '
+                line = (f'{progress}  loss {row["loss"]:.4f}  lr {lr:.2e}  '
                         f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
-                if device.type == 'cuda':  # mfu: the share of the speed of large matrix products
-                    line += f'  mfu {min(1, fastest_step_seconds / clock.step_seconds):.0%}'
+                if matmul_seconds > 0:
+                    line += f'  matmul_share {matmul_seconds / clock.step_seconds:.0%}'
                 print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
-
-                row = {name: all_mean(number) for name, number in mean_extras.items()}
-                row['loss'] = train_loss
-                row['grad_norm'] = grad_norm.item()
                 run.log(step, 'train', row, lr, (step + 1) * tokens_per_step,
                         clock.training_seconds)
             step += 1
@@ -386,6 +379,10 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     return None
 
 
+def no_hook(*arguments):
+    """Of a network without before_step or after_step."""
+
+
 def dropout_seed(c, step):
     """Another number for each seed, step and process."""
     return (c.seed * 1_000_003 + step) * 1_009 + rank()
@@ -393,20 +390,20 @@ def dropout_seed(c, step):
 
 # ---- loss ---------------------------------------------------------------------------------------
 
-def training_loss(network, x, y):
+def training_loss(model, x, y):
     """Of a batch: (what the step minimizes, the loss that is logged, {name: number to log}). A term
     of your own, such as distillation from another network, goes in here."""
-    out, loss, extras = forward(network, x, y)
+    out, loss, extras = forward(model, x, y)
     objective = loss
     if 'penalty' in extras:  # counts in training alone; the loss that is logged is without it
         objective = loss + extras['penalty']
     return objective, loss, numbers_of(extras)
 
 
-def forward(network, x, y):
+def forward(model, x, y):
     """(out, loss, extras) of a network, which returns that or (out, loss) alone. The loss of a
     batch without targets is 0. Raises Mistake if it returns something else."""
-    returned = network(x, y)
+    returned = model(x, y)
     if not isinstance(returned, tuple) or len(returned) not in (2, 3) or returned[1] is None:
         raise Mistake('forward(x, y) of a network must return (out, loss), or (out, loss, extras), '
                       'with a loss if there is a y; docs/extend.md says more')
@@ -449,40 +446,28 @@ def raise_if_diverged(first_bad_step):
         raise Mistake(f'the loss or its gradient is not finite at step {first:.0f}; {ADVICE}')
 
 
-def raise_if_not_finite(metrics, model, task, device, step):
-    """Raises Mistake if the loss of a validation is not finite. Weights that are finite have then
-    met numbers that they make infinite, in a module that the message names."""
-    if math.isfinite(metrics['loss']):
-        return
-    place = report.first_not_finite(model, task, device)
-    advice = ADVICE
-    if step == 0:
-        advice = 'no step has been taken yet: look at the network and at the data'
-    raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; {advice}')
-
-
-def raise_if_weights_not_finite(model, step):
-    """Raises Mistake if a weight is not finite."""
-    if not all(p.isfinite().all() for p in model.parameters()):
-        raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
-
-
-def raise_if_batch_not_finite(model, task, device, step):
-    """Raises Mistake if the loss of one validation batch is not finite: no run goes on from such
-    weights."""
-    one_batch = islice(task.validation_batches(), 1)
-    sums, count = sum_metrics(model, task, device, one_batch)
-    raise_if_not_finite(task.finish(sums, count), model, task, device, step)
-
-
 # ---- validation ---------------------------------------------------------------------------------
 
-def evaluate(model, task, device, signals=()):
-    """{name: number} of a validation, or None if a signal came meanwhile."""
-    sums, count = sum_metrics(model, task, device, task.validation_batches(), signals)
-    if any_process(bool(signals)):
+def evaluate(model, task, device, step, signals=(), most_batches=None):
+    """{name: number} of a validation, or None if a signal came meanwhile. Raises Mistake if a
+    weight or the loss is not finite. Finite weights have then met numbers that they make infinite,
+    in a module that the message names."""
+    if not all(p.isfinite().all() for p in model.parameters()):
+        raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
+    batches = islice(task.validation_batches(), most_batches)
+    sums, count = sum_metrics(model, task, device, batches, signals)
+    if any(distributed.gather(bool(signals))):
         return None
-    return task.finish(sums, count)
+
+    metrics = task.finish(sums, count)
+    if not math.isfinite(metrics['loss']):
+        place = report.first_not_finite(model, task, device)
+        advice = ADVICE
+        if step == 0:
+            advice = 'no step has been taken yet: look at the network and at the data'
+        raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; '
+                      f'{advice}')
+    return metrics
 
 
 @torch.no_grad()
@@ -542,12 +527,10 @@ def learning_rate_factor(c, step):
     last_decay_step = c.lr_decay_iters or c.max_iters
     decay_iters = max(1, last_decay_step - c.warmup_iters)
     fraction = min(1.0, (step - c.warmup_iters) / decay_iters)
-    if c.schedule == 'cosine':
-        height = (1 + math.cos(math.pi * fraction)) / 2  # from 1 to 0
-    else:
-        height = 1 - fraction
     lowest = c.min_lr / c.learning_rate
-    return lowest + (1 - lowest) * height
+    if c.schedule == 'cosine':
+        return cosine(1.0, lowest, fraction)
+    return lowest + (1 - lowest) * (1 - fraction)
 
 
 def weight_decay_at(c, step):
@@ -555,8 +538,12 @@ def weight_decay_at(c, step):
     if c.weight_decay_end < 0:
         return c.weight_decay
     fraction = min(1.0, step / max(1, c.max_iters))
-    height = (1 + math.cos(math.pi * fraction)) / 2  # from 1 to 0
-    return c.weight_decay_end + (c.weight_decay - c.weight_decay_end) * height
+    return cosine(c.weight_decay, c.weight_decay_end, fraction)
+
+
+def cosine(first, last, fraction):
+    """From first to last on half a wave, which is flat at both ends."""
+    return last + (first - last) * (1 + math.cos(math.pi * fraction)) / 2
 
 
 def epochs_to_steps(c, task):

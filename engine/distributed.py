@@ -80,17 +80,16 @@ def all_sum(tensor):
     return tensor
 
 
-def all_mean(tensor):
-    """The mean over all processes of a tensor with one number, as a Python float."""
-    return all_sum(tensor).item() / world_size()
+def all_means(numbers):
+    """{name: tensor of one number} -> {name: their mean over all processes, a Python float}."""
+    device = next(iter(numbers.values())).device
+    total = all_sum(torch.cat([number.to(device).reshape(1) for number in numbers.values()]))
+    return {name: value / world_size() for name, value in zip(numbers, total.tolist())}
 
 
-def any_process(flag):
-    """Whether the flag is true in at least one process."""
-    if world_size() == 1:
-        return flag
-    count = all_sum(torch.tensor(int(flag)))
-    return count.item() > 0
+def any_process(*flags):
+    """For each flag, whether it is true in at least one process."""
+    return [count > 0 for count in all_sum(torch.tensor(flags).int()).tolist()]
 
 
 def gather(value):

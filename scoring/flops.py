@@ -55,11 +55,9 @@ def train_flops(model, augment=None):
         return 0
 
 
-def seconds_at_full_speed(model, rows, device, augment=None):
-    """Seconds of a training step on so many rows, if a device computed at its full speed.
-
-    The full speed is that of a product of large matrices. device: an engine.device.Device;
-    augment: as in `batch`.
+def matmul_seconds_of(model, rows, device, augment=None):
+    """Seconds of a training step on so many rows, if all of it were products of large matrices; 0
+    if its operations cannot be counted. device: an engine.device.Device; augment: as in `batch`.
     """
     flops = train_flops(model, augment) * rows
     return flops / matmul_flops(device.name, device.dtype)
