@@ -179,8 +179,12 @@ class RunDirectory:
             if id_file.exists():  # the run is resumed, and goes on there too
                 run_id = id_file.read_text().strip() or None
             # create_new: whoever calls this may have a W&B run of their own, which stays as it is
-            self.wandb_run = wandb.init(project=c.wandb_project, name=name, config=config,
-                                        id=run_id, resume='allow', reinit='create_new')
+            try:
+                self.wandb_run = wandb.init(project=c.wandb_project, name=name, config=config,
+                                            id=run_id, resume='allow', reinit='create_new')
+            except wandb.errors.UsageError as e:
+                raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
+                              '--wandb_log') from None
             write_file(id_file, lambda f: f.write(self.wandb_run.id))
         if c.tensorboard:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)

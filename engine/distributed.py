@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn  # now: if it is loaded later, it keeps the process group alive
 
+from engine.settings import Mistake
+
 SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
 
 
@@ -45,13 +47,16 @@ def is_first_on_machine():
 
 def join(device_type):
     """Meet the other processes. Gradients on GPUs travel by NCCL. Everything on the CPU travels by
-    gloo, so that processes can agree about a signal without waiting for their GPUs."""
+    gloo, so that processes can agree about a signal without waiting for their GPUs. Raises Mistake
+    if the environment does not say where to meet."""
     if world_size() == 1:
         return
-    if device_type == 'cuda':
-        dist.init_process_group('cpu:gloo,cuda:nccl')
-    else:
-        dist.init_process_group('gloo')
+    backend = 'cpu:gloo,cuda:nccl' if device_type == 'cuda' else 'gloo'
+    try:
+        dist.init_process_group(backend)
+    except ValueError as e:  # a variable is missing, such as MASTER_PORT
+        raise Mistake(f'the processes cannot meet ({e}); start them with torchrun, or unset '
+                      'WORLD_SIZE') from None
 
 
 def leave():

@@ -18,12 +18,14 @@ DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
 AT_LEAST_ONE = ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters',
                 'log_interval')
-NOT_NEGATIVE = ('max_iters', 'epochs', 'warmup_iters', 'warmup_epochs', 'lr_decay_iters',
-                'eval_epochs', 'muon_lr', 'min_lr', 'weight_decay', 'grad_clip', 'probe_interval',
-                'checkpoint_minutes', 'sparsity', 'curriculum')
+NOT_NEGATIVE = ('warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
+                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes',
+                'sparsity', 'curriculum')
 RANGES = {  # {(least, most): settings of train.py}
     (1, NO_LIMIT): AT_LEAST_ONE,
     (0, NO_LIMIT): NOT_NEGATIVE,
+    (0, 10 ** 9): ('max_iters',),
+    (0, 10 ** 4): ('epochs',),
     (0, 2 ** 32 - 1): ('seed',),
     (1e-30, NO_LIMIT): ('learning_rate',),
     (1e-9, 1): ('train_share',),

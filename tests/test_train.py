@@ -118,6 +118,7 @@ def test_a_run_that_goes_on_validates_its_last_weights(any_run, capsys):
 
     last_loss = column(any_run, 'val')[-1]
     assert f'validation  loss {last_loss:.4f}' in printed
+    assert 'learns' not in printed and 'steps' not in printed
 
 
 # without DINO and SimDINO, whose teacher becomes a network of another kind
@@ -319,6 +320,15 @@ def test_wandb_learns_that_a_run_has_failed(wandb_runs, tiny, tmp_path, monkeypa
         go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}')
 
     assert [run.exit_code for run in wandb_runs] == [1]
+
+
+def test_wandb_without_a_login_is_one_line(tiny, tmp_path, monkeypatch):
+    wandb = pytest.importorskip('wandb')
+    no_login = wandb.errors.UsageError('no API key configured')
+    monkeypatch.setattr(wandb, 'init', MagicMock(side_effect=no_login))
+
+    with pytest.raises(Mistake, match='no API key configured.*WANDB_MODE'):
+        go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}')
 
 
 # ---- TensorBoard

@@ -40,6 +40,15 @@ def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
         assert distributed.world_size() == 1
 
 
+def test_torchruns_variables_without_a_port_are_one_line(monkeypatch):
+    monkeypatch.delenv('MASTER_PORT', raising=False)
+    for name, value in (('WORLD_SIZE', '2'), ('RANK', '0'), ('MASTER_ADDR', 'localhost')):
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(Mistake, match='MASTER_PORT.*torchrun'):
+        distributed.join('cpu')
+
+
 @pytest.mark.skipif(os.name == 'nt', reason='a script is no program there')
 @pytest.mark.parametrize('cuda, named', [(None, True), ('13.0', False)])
 def test_a_gpu_that_this_pytorch_cannot_use_is_named_with_what_to_install(cuda, named, monkeypatch, tmp_path):
