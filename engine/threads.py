@@ -9,25 +9,23 @@ from engine.distributed import print_main, world_size
 SECONDS_MEASURED = 0.5
 # CPU time of the process over threads times time: 0.97 where no other program runs
 CROWDED_BELOW = 0.85
-FIRST_PATIENCE = 15.0   # seconds with one thread fewer, before one more is tried
-MOST_PATIENCE = 120.0
+SECONDS_UNTIL_MORE = 30.0  # with one thread fewer, before one more is tried
 
 
 class Threads:
     """Sets how many threads PyTorch computes with. All threads wait for the slowest one: where
     another program has taken a core, one thread fewer is faster. One thread more is tried after
-    15 s, and each time after twice as long. Does nothing on GPUs, with several processes, or where
-    the user has set OMP_NUM_THREADS.
+    30 s. Does nothing on GPUs, with several processes, or where the user has set OMP_NUM_THREADS.
 
     GOMP_SPINCOUNT (engine/process.py) is not enough. Where an endless loop took one of two cores,
-    training with two threads kept 0.31 of its speed, with one thread 0.59."""
+    the default run with two threads kept 0.31 of its speed, with one thread 0.59."""
 
     def __init__(self, device_type):
         self.most = torch.get_num_threads()
         user_has_chosen = 'OMP_NUM_THREADS' in os.environ
         on_cpu_alone = device_type == 'cpu' and world_size() == 1
         self.active = on_cpu_alone and self.most > 1 and not user_has_chosen
-        self.patience = FIRST_PATIENCE
+        self.has_told = False
         self.try_more_at = 0.0
         self.restart()
 
@@ -47,15 +45,10 @@ class Threads:
         crowded = used < CROWDED_BELOW * threads * elapsed
         self.restart()
         if crowded and threads > 1:
-            self.use_fewer(threads - 1, now)
+            torch.set_num_threads(threads - 1)
+            self.try_more_at = now + SECONDS_UNTIL_MORE
+            if not self.has_told:
+                print_main(f'{threads - 1} of {threads} threads: another program needs a core')
+                self.has_told = True
         elif not crowded and threads < self.most and now > self.try_more_at:
             torch.set_num_threads(threads + 1)
-
-    def use_fewer(self, threads, now):
-        if self.patience == FIRST_PATIENCE:  # said once
-            plural = '' if threads == 1 else 's'
-            print_main(f'{threads} thread{plural} instead of {threads + 1}: another program needs '
-                       'a core')
-        torch.set_num_threads(threads)
-        self.try_more_at = now + self.patience
-        self.patience = min(2 * self.patience, MOST_PATIENCE)
