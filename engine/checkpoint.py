@@ -153,7 +153,7 @@ class RunDirectory:
         """In the main process: lock the directory, make it that of this run, open the logs."""
         # a missing library is noticed before anything is written
         if c.wandb_log:
-            import wandb
+            import wandb  # noqa: F401
         if c.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -173,19 +173,7 @@ class RunDirectory:
         os.replace(new_config, config_path)
 
         if c.wandb_log:
-            name = c.wandb_run_name or c.out_dir
-            id_file = self.out / 'wandb_id.txt'
-            run_id = None  # W&B makes one up
-            if id_file.exists():  # the run is resumed, and goes on there too
-                run_id = id_file.read_text().strip() or None
-            # create_new: whoever calls this may have a W&B run of their own, which stays as it is
-            try:
-                self.wandb_run = wandb.init(project=c.wandb_project, name=name, config=config,
-                                            id=run_id, resume='allow', reinit='create_new')
-            except wandb.errors.UsageError as e:
-                raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
-                              '--wandb_log') from None
-            write_file(id_file, lambda f: f.write(self.wandb_run.id))
+            self.wandb_run = wandb_run_of(c, config)
         if c.tensorboard:
             self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)
 
@@ -249,6 +237,25 @@ class RunDirectory:
             self.tensorboard.close()
         if self.wandb_run:
             self.wandb_run.finish(exit_code=1 if failed else 0)
+
+
+def wandb_run_of(c, config):
+    """The W&B run of a run directory: a new one, or the one that wandb_id.txt names, because the
+    run goes on there too. Raises Mistake where W&B does not know the user."""
+    import wandb
+    id_file = Path(c.out_dir) / 'wandb_id.txt'
+    run_id = None  # W&B makes one up
+    if id_file.exists():
+        run_id = id_file.read_text().strip() or None
+    try:
+        # create_new: whoever calls this may have a W&B run of their own, which stays as it is
+        run = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir,
+                         config=config, id=run_id, resume='allow', reinit='create_new')
+    except wandb.errors.UsageError as e:
+        raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
+                      '--wandb_log') from None
+    write_file(id_file, lambda f: f.write(run.id))
+    return run
 
 
 def locked_log(out_dir):
