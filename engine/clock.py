@@ -13,7 +13,7 @@ class Clock:
     def __init__(self, training_seconds, step):
         self.training_seconds = training_seconds
         self.step_seconds = 0.0
-        self.first_lap = None  # (time, step)
+        self.first_lap_step = None
         self.start(step)
 
     def start(self, step):
@@ -31,15 +31,16 @@ class Clock:
         seconds = now - self.start_time
         self.training_seconds += seconds
         self.step_seconds = seconds / (step + 1 - self.start_step)
-        if self.first_lap is None:  # the first step, which may compile, is not in the guess
-            self.first_lap = (now, step)
+        if self.first_lap_step is None:  # the first step, which may compile, is not in the guess
+            self.first_lap_step = step
+            self.first_lap_time = now
         self.start(step + 1)
 
     def seconds_left(self, step, max_iters):
         """A guess how long the run will take from this step, whose lap is just over, to max_iters,
         validations included. None at the first lap."""
-        first_time, first_step = self.first_lap
-        if step == first_step:
+        steps = step - self.first_lap_step
+        if steps == 0:
             return None
-        seconds_per_step = (self.start_time - first_time) / (step - first_step)
+        seconds_per_step = (self.start_time - self.first_lap_time) / steps
         return seconds_per_step * (max_iters - step - 1)

@@ -91,14 +91,14 @@ def figure_of_run(run_name, rows):
         names = [name for name in WATCHED if f'{name}_1' in watched[0]]
 
     figure = empty_figure(7 + 3.6 * len(names), 4.2)
-    losses, *panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
-    draw_losses(losses, rows)
-    losses.set_title(f'{run_name}, {rows[-1]["step"]:,} steps')
+    panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
+    draw_losses(panels[0], rows)
+    panels[0].set_title(f'{run_name}, {rows[-1]["step"]:,} steps')
     colours = ScalarMappable(Normalize(0, rows[-1]['step']), 'copper')
-    for panel, name in zip(panels, names):
+    for panel, name in zip(panels[1:], names):
         draw_layers(panel, watched, name, colours)
     if names:
-        bar = figure.colorbar(colours, ax=panels, label='step')
+        bar = figure.colorbar(colours, ax=panels[1:], label='step')
         bar.locator = whole_numbers()
     return figure
 
