@@ -1,5 +1,6 @@
 """Where a run computes, in which precision, and whether compiled."""
 import contextlib
+import functools
 import os
 import platform
 import shutil
@@ -194,13 +195,7 @@ def recompute_layers(model):
         raise Mistake(f'recompute=true is for networks with `layers`, and {type(model).__name__} '
                       'has none; leave it out')
     for layer in layers:
-        layer.forward = recomputed(layer.forward)
-
-
-def recomputed(forward):
-    def call(*args, **keywords):
-        return checkpoint(forward, *args, use_reentrant=False, **keywords)
-    return call
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def compile_network(model, in_one_piece):

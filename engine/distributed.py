@@ -40,6 +40,7 @@ def is_main():
 
 
 def is_first_on_machine():
+    """Whether this is the process that does what each machine needs once."""
     return not started_by_torchrun() or os.environ.get('LOCAL_RANK', '0') == '0'
 
 

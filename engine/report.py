@@ -67,6 +67,7 @@ def sizes_of(config, kind):
 
 
 def metrics_line(metrics):
+    """Such as 'loss 2.1230, bits_per_byte 3.0629'."""
     return ', '.join(f'{name} {value:.4f}' for name, value in metrics.items())
 
 

@@ -18,7 +18,7 @@ class Threads:
     30 s. Does nothing on GPUs, with several processes, or where the user has set OMP_NUM_THREADS.
 
     GOMP_SPINCOUNT (engine/process.py) is not enough. Where an endless loop took one of two cores,
-    the default run with two threads kept 0.31 of its speed, with one thread 0.59."""
+    training with two threads kept 0.31 of its speed, with one thread 0.59."""
 
     def __init__(self, device_type):
         self.most = torch.get_num_threads()

@@ -16,6 +16,7 @@ from engine.device import Device, choose_compile, choose_dtype
 from engine.mistakes import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
 from model_dino import DINO, DINOConfig
+from scoring import flops
 from scoring.flops import matmul_flops, train_flops
 from tasks.augment import AugmentConfig
 
@@ -136,12 +137,22 @@ def test_work_on_small_crops_counts():
     assert two < eight < four  # 5 tokens each, not 17
 
 
-def test_work_is_not_counted_where_a_network_looks_at_values():
-    class Looks(AoT):
-        def forward(self, x, y=None):
-            out, loss = super().forward(x, y)
-            return out, loss * (2 if loss.item() > 9 else 1)
-    assert train_flops(Looks(AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5))) == 0
+class Looks(AoT):
+    """A network whose operations depend on a value, so that they cannot be counted."""
+
+    def forward(self, x, y=None):
+        out, loss = super().forward(x, y)
+        return out, loss * (2 if loss.item() > 9 else 1)
+
+
+def test_a_step_takes_the_time_of_its_operations_if_they_can_be_counted(monkeypatch):
+    monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1000)
+    config = AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5)
+    model = AoT(config)
+
+    assert train_flops(Looks(config)) == 0
+    assert flops.matmul_seconds_of(Looks(config), 3, here()) == 0
+    assert flops.matmul_seconds_of(model, 3, here()) == 3 * train_flops(model) / 1000
 
 
 def test_measuring_the_speed_draws_no_random_numbers():
