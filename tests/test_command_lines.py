@@ -52,7 +52,7 @@ PROGRAMS = {  # words that work
 
 REFUSED = {  # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
     'train': '--n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd '
-             '--max_iters=9223372036854775807 --epochs=1e30 '
+             '--max_iters=9223372036854775807 --epochs=1e30 --batch_size=9223372036854775807 '
              '--dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 --init_from=no_such '
              '--init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(memory) '
              '--train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text '
