@@ -196,7 +196,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         from analysis.layers import telemetry
     if c.probe_interval > 0:
         from scoring.probes import probe
-    # of a step, if all of it were products of large matrices; 0: not known
+    # seconds of a step, if all of it were products of large matrices; 0: not known
     matmul_seconds = 0.0
     if device.type == 'cuda':
         from scoring.flops import matmul_seconds_of
@@ -230,7 +230,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             # all processes must go the same way, even if one alone got the signal
             time_to_save, stop_requested = any_process(time_to_save, bool(signals))
 
-            # ---- validate, save, stop. Who reads how a network learns goes on at `forward`
+            # ---- validate, save, stop. Skip this block to read how a step is made
             if time_to_validate or time_to_save or stop_requested:
                 raise_if_diverged(first_bad_step)  # waits for the GPU
                 clock.stop()
@@ -380,7 +380,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
 
 def no_hook(*arguments):
-    """Of a network without before_step or after_step."""
+    """Stands in for before_step and after_step, which few networks have."""
 
 
 def dropout_seed(c, step):

@@ -87,15 +87,18 @@ def all_sum(tensor):
 
 
 def all_means(numbers):
-    """{name: tensor of one number} -> {name: their mean over all processes, a Python float}."""
-    device = next(iter(numbers.values())).device
-    total = all_sum(torch.cat([number.to(device).reshape(1) for number in numbers.values()]))
-    return {name: value / world_size() for name, value in zip(numbers, total.tolist())}
+    """{name: tensor of one number} -> {name: its mean over all processes, a Python float}. They
+    travel together, in one tensor."""
+    tensors = list(numbers.values())
+    device = tensors[0].device
+    sums = all_sum(torch.cat([tensor.to(device).reshape(1) for tensor in tensors]))
+    return {name: value / world_size() for name, value in zip(numbers, sums.tolist())}
 
 
 def any_process(*flags):
     """For each flag, whether it is true in at least one process."""
-    return [count > 0 for count in all_sum(torch.tensor(flags).int()).tolist()]
+    counts = all_sum(torch.tensor(flags).int())
+    return (counts > 0).tolist()
 
 
 def gather(value):

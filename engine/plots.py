@@ -105,10 +105,9 @@ def figure_of_run(run_name, rows):
 
 def draw_losses(panel, rows):
     """A line for the training loss and one for the validation loss."""
-    for split, style in (('train', '-'), ('val', 'o-')):
+    for split, name, style in (('train', 'training', '-'), ('val', 'validation', 'o-')):
         points = [row for row in rows if row['split'] == split]
         steps = [row['step'] for row in points]
-        name = {'train': 'training', 'val': 'validation'}[split]
         panel.plot(steps, [row['loss'] for row in points], style, label=name)
     # the first losses are far above all others, so they do not count for the height of the panel
     start = 0.05 * rows[-1]['step']

@@ -16,13 +16,8 @@ from engine.settings import Requested, check, collect, filled, with_files
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
-<<<<<<< HEAD:request/start.py
-AT_LEAST_ONE = ('batch_size', 'gradient_accumulation_steps', 'eval_interval', 'eval_iters',
-                'log_interval')
-=======
 
 AT_LEAST_ONE = ('eval_interval', 'eval_iters', 'log_interval')
->>>>>>> 93d8351 (A batch or a number of passes beyond memory and patience is one line):engine/start.py
 NOT_NEGATIVE = ('warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
                 'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes',
                 'sparsity', 'curriculum')
@@ -31,7 +26,7 @@ RANGES = {  # {(least, most): settings of train.py}
     (1, 10 ** 6): ('batch_size', 'gradient_accumulation_steps'),
     (0, NO_LIMIT): NOT_NEGATIVE,
     (0, 10 ** 9): ('max_iters',),
-    (0, 10 ** 4): ('epochs',),
+    (0, 10 ** 6): ('epochs',),
     (0, 2 ** 32 - 1): ('seed',),
     (1e-30, NO_LIMIT): ('learning_rate',),
     (1e-9, 1): ('train_share',),
