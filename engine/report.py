@@ -16,34 +16,27 @@ def print_plan(request, task, model, folder, device, step):
 
     if c.eval_only:
         print_main(f'validates on {folder or c.dataset}, writes nothing')
-    else:
-        print_main(files_in_words(request, folder))
-        print_main(length_in_words(c, task, folder, step))
-    print_main(f'on {device}')
-    if task.note and not c.eval_only:
-        print_main(task.note)
+        print_main(f'on {device}')
+        return
 
-
-def files_in_words(request, folder):
-    """What a run reads and writes, and where its settings come from."""
-    c = request.config
-    line = f'learns {folder or c.dataset}, writes to {c.out_dir}'
+    files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
     if request.default_config:
-        line += f'; settings of {request.default_config}'
+        files += f'; settings of {request.default_config}'
         if c.model != type(c).model:  # not the network of that file
-            line += f', sizes of model_{c.model}.py'
-    return line
+            files += f', sizes of model_{c.model}.py'
+    print_main(files)
 
-
-def length_in_words(c, task, folder, step):
-    """How many steps of how many rows a run has, and where it goes on if it is resumed."""
-    line = f'{c.max_iters:,} steps of {task.rows_per_step} x {task.tokens_per_row} {task.unit}'
+    length = f'{c.max_iters:,} steps of {task.rows_per_step} x {task.tokens_per_row} {task.unit}'
     if step > 0:
-        line = f'goes on at step {step:,} of {line}'
+        length = f'goes on at step {step:,} of {length}'
     if folder:  # functions are drawn without end
         passes = c.max_iters * task.rows_per_step / len(task.train)
-        line += f', {passes:.3g} passes over the data'
-    return f'{line}; a validation every {c.eval_interval:,} steps'
+        length += f', {passes:.3g} passes over the data'
+    print_main(f'{length}; a validation every {c.eval_interval:,} steps')
+
+    print_main(f'on {device}')
+    if task.note:
+        print_main(task.note)
 
 
 def sizes_of(config, kind):
