@@ -461,7 +461,8 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
 
     metrics = task.finish(sums, count)
     if not math.isfinite(metrics['loss']):
-        place = report.first_not_finite(model, task, device)
+        from engine.not_finite import first_not_finite  # here: most runs never need it
+        place = first_not_finite(model, task, device)
         advice = ADVICE
         if step == 0:
             advice = 'no step has been taken yet: look at the network and at the data'

@@ -1,8 +1,5 @@
 """What train.py says before its first step, in a line of its log, and at its end."""
 from datetime import timedelta
-from itertools import islice
-
-import torch
 
 from engine import networks
 from engine.checkpoint import run_files
@@ -69,31 +66,6 @@ def time_left(seconds):
     if seconds is None:
         return ''
     return f'  {timedelta(seconds=round(seconds))} left'
-
-
-@torch.no_grad()
-def first_not_finite(model, task, device):
-    """The name of the first module of a network that makes a number which is not finite, on the
-    first batch of the validation, such as layers.1.attn; 'the loss' if no module does."""
-    names = []
-
-    def hook_of(name):
-        def hook(module, inputs, output):
-            if isinstance(output, torch.Tensor) and not output.isfinite().all():
-                names.append(name)
-        return hook
-
-    hooks = [module.register_forward_hook(hook_of(name))
-             for name, module in model.named_modules() if name]
-    try:
-        # of several processes, one may have no batch of the validation
-        for x, y in islice(task.validation_batches(), 1):
-            with device.uncompiled(), device.autocast:
-                model(x, y)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return names[0] if names else 'the loss'
 
 
 def print_end(c, step, training_seconds, next_commands):
