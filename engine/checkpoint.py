@@ -139,8 +139,7 @@ class RunDirectory:
         """c: the run's TrainConfig; config: what config.json is to hold; step: the first one."""
         self.out = Path(c.out_dir)
         self.log_file = None
-        self.tensorboard = None
-        self.wandb_run = None
+        self.loggers = []  # W&B and TensorBoard, if they are used
         if not is_main():
             return
         try:
@@ -155,7 +154,7 @@ class RunDirectory:
         if c.wandb_log:
             import wandb  # noqa: F401
         if c.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
+            import torch.utils.tensorboard  # noqa: F401
 
         if resumed:  # read before the log is locked: to close it later would end the lock
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
@@ -173,9 +172,11 @@ class RunDirectory:
         os.replace(new_config, config_path)
 
         if c.wandb_log:
-            self.wandb_run = wandb_run_of(c, config)
+            from engine.loggers import WandbLogger  # here and below: few runs need it
+            self.loggers.append(WandbLogger(c, config))
         if c.tensorboard:
-            self.tensorboard = SummaryWriter(self.out, purge_step=step if resumed else None)
+            from engine.loggers import TensorBoardLogger
+            self.loggers.append(TensorBoardLogger(c, step if resumed else None))
 
     def __enter__(self):
         return self
@@ -196,13 +197,8 @@ class RunDirectory:
         self.log_file.write(json.dumps(row) + '\n')
         self.log_file.flush()
 
-        if self.wandb_run:
-            curves = {f'{split}/{name}': value for name, value in numbers.items()}
-            self.wandb_run.log(curves, step=step)
-        if self.tensorboard:
-            for name, value in numbers.items():
-                if value is not None:
-                    self.tensorboard.add_scalar(f'{split}/{name}', value, step)
+        for logger in self.loggers:
+            logger.log(step, split, numbers)
 
     def save_weights(self, name, model, step):
         """Write NAME.safetensors."""
@@ -233,29 +229,8 @@ class RunDirectory:
         """failed: whether an exception has ended the run, as W&B then shows it."""
         if self.log_file:
             self.log_file.close()
-        if self.tensorboard:
-            self.tensorboard.close()
-        if self.wandb_run:
-            self.wandb_run.finish(exit_code=1 if failed else 0)
-
-
-def wandb_run_of(c, config):
-    """The W&B run of a run directory: a new one, or the one that wandb_id.txt names, because the
-    run goes on there too. Raises Mistake where W&B does not know the user."""
-    import wandb
-    id_file = Path(c.out_dir) / 'wandb_id.txt'
-    run_id = None  # W&B makes one up
-    if id_file.exists():
-        run_id = id_file.read_text().strip() or None
-    try:
-        # create_new: whoever calls this may have a W&B run of their own, which stays as it is
-        run = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir,
-                         config=config, id=run_id, resume='allow', reinit='create_new')
-    except wandb.errors.UsageError as e:
-        raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
-                      '--wandb_log') from None
-    write_file(id_file, lambda f: f.write(run.id))
-    return run
+        for logger in self.loggers:
+            logger.close(failed)
 
 
 def locked_log(out_dir):
