@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn  # now: if it is loaded later, it keeps the process group alive
 
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
 

@@ -2,8 +2,7 @@
 load this."""
 from pathlib import Path
 
-from engine.checkpoint import write_file
-from engine.settings import Mistake
+from engine.mistakes import Mistake
 
 
 class WandbLogger:
@@ -23,7 +22,7 @@ class WandbLogger:
         except wandb.errors.UsageError as e:
             raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
                           '--wandb_log') from None
-        write_file(id_file, lambda f: f.write(self.run.id))
+        id_file.write_text(self.run.id)
 
     def log(self, step, split, numbers):
         self.run.log({f'{split}/{name}': value for name, value in numbers.items()}, step=step)
