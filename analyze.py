@@ -188,7 +188,7 @@ def read_networks(command, words):
                           measure=('paper', 'released'),
                           show=('', 'rate', 'sparsity', 'objective'))
     # all networks are shown the dataset of the first one
-    dataset = c.dataset or run['settings'].get('dataset', '')
+    dataset = c.dataset or run.settings.get('dataset', '')
     c = replace(c, dataset=dataset)
     return c, subjects(c, run, changes, command)
 

@@ -41,7 +41,7 @@ from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.tokenizer import Tokenizer
 from train import TrainConfig, sum_metrics
-from weights.runs import heading, open_run, own_or_shipped, title_of
+from weights.runs import Run, heading, open_run, own_or_shipped, title_of
 from weights.surgery import load_model
 
 
@@ -107,7 +107,7 @@ ONLY_FOR = {
 @dataclass
 class Trained:
     """A trained network, and where it computes."""
-    run: dict               # what open_run gives for it
+    run: Run
     model: torch.nn.Module  # in evaluation mode, on the device
     device: Device
 
@@ -117,7 +117,7 @@ def score_split(c, trained, folder, split):
     Task that computed it; metrics: {name: number}; count: of the targets, such as tokens."""
     run = trained.run
     network_config = trained.model.config
-    values = run['settings'] | {'batch_size': c.batch_size, 'workers': c.workers,
+    values = run.settings | {'batch_size': c.batch_size, 'workers': c.workers,
                                 'dataset': folder.name}
     train_config = settings.filled(TrainConfig, values)
     Task = task_of(network_config)
@@ -179,7 +179,7 @@ def score_benchmarks(c, trained):
     table = Path(c.results or run_directory(c.ckpt) / 'results.csv')
     benchmarks.check_table(table)
 
-    tokenizer = Tokenizer(**trained.run['data']['tokenizer'])
+    tokenizer = Tokenizer(**trained.run.data['tokenizer'])
     if c.detokenize:
         clean = benchmarks.detokenize
         texts = 'de-tokenized'
@@ -197,7 +197,7 @@ def score_benchmarks(c, trained):
         for measure, value, count, unit in measures:
             shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
             print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)
-            row = (c.ckpt, trained.run['step'], name, measure, f'{value:.6g}', count, unit)
+            row = (c.ckpt, trained.run.step, name, measure, f'{value:.6g}', count, unit)
             benchmarks.append(table, row + protocol)
     print(f'added to {table}')
 
@@ -276,7 +276,7 @@ def score_features(c, trained, images, view):
     if len(images.classes) == 1:
         raise Mistake(f'{images.folder} has one class, so every guess would be right; score the '
                       'features on another --dataset')
-    seed = c.seed if c.seed >= 0 else trained.run['settings'].get('seed', 1337)
+    seed = c.seed if c.seed >= 0 else trained.run.settings.get('seed', 1337)
     train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
 
     autocast = trained.device.autocast
@@ -322,8 +322,8 @@ def score_functions(c, trained):
         models[path] = open_beside(c, trained, path)
 
     config = trained.model.config
-    function = c.dataset or trained.run['settings']['dataset']
-    sparsity = min(trained.run['settings']['sparsity'], config.n_dims)
+    function = c.dataset or trained.run.settings['dataset']
+    sparsity = min(trained.run.settings['sparsity'], config.n_dims)
     examples = config.block_size // 2  # x and y are a token each
     prompts = Prompts(function, config.n_dims, examples, sparsity)
     curves = regression.curves(models, prompts, trained.device.autocast, c.prompts)
@@ -345,7 +345,7 @@ def open_beside(c, trained, path):
     run = open_run(own_or_shipped(path))
     config = trained.model.config
     for name in ('n_dims', 'block_size'):
-        if run['network'].get(name) != getattr(config, name):
+        if run.network.get(name) != getattr(config, name):
             raise Mistake(f'--beside={path} does not read the prompts of {c.ckpt}; leave it out')
     model = load_model(run).to(trained.device.name)
     print(heading(path, run, model))

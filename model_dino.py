@@ -67,7 +67,7 @@ Where the code departs from the released code (docs/papers.md lists the departur
 """
 import math
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 
 import torch
@@ -500,48 +500,43 @@ class DINO(nn.Module):
     def opened(run):
         """Turn a trained run of DINO into a run of the network inside, with the teacher's weights.
 
-        run: a dict, see open_run in weights/runs.py, which calls this. The result has the same
-        keys. Commands expect a classifier, so it has one class, which means nothing.
+        run: a Run, see open_run in weights/runs.py, which calls this; so is the result. Commands
+        expect a classifier, so it has one class, which means nothing.
         """
-        c = DINOConfig(**run['network'])
+        c = DINOConfig(**run.network)
         weights = {}
-        for name, weight in run['weights'].items():
+        for name, weight in run.weights.items():
             if name.startswith('teacher.net.'):
                 weights[name.removeprefix('teacher.net.')] = weight
         weights['read.head.weight'] = torch.zeros(1, c.n_embd)
         weights['read.head.bias'] = torch.zeros(1)
         classes = ['no class: it was trained without labels']
-        return run | {
-            'weights': weights,
-            'model': c.backbone,
-            'network': backbone_settings(c, c.image_size),
-            'data': run['data'] | {'classes': classes, 'unlabelled': True},
-        }
+        return replace(run, model=c.backbone, network=backbone_settings(c, c.image_size),
+                       data=run.data | {'classes': classes}, weights=weights, unlabelled=True)
 
     @staticmethod
     def begun_from(run):
         """Turn a trained run into the beginning of a new run of DINO.
 
-        run: a dict, see open_run in weights/runs.py, which calls this. The result has the same
-        keys. A run of DINO goes on with all its weights. From a run of another network, student and
-        teacher get this network inside. Their heads and the centre are missing then; the key
-        'missing' has what the names of these weights begin with. Raises ConfigError for a network
-        that cannot be inside.
+        run: a Run, see open_run in weights/runs.py, which calls this; so is the result. A run of
+        DINO goes on with all its weights. From a run of another network, student and teacher get
+        this network inside. Their heads and the centre are missing then; `missing` has what the
+        names of these weights begin with. Raises ConfigError for a network that cannot be inside.
         """
-        if 'backbone' in run['network']:                    # a run of DINO
+        if 'backbone' in run.network:                       # a run of DINO
             start = {'share': torch.zeros(())}              # nothing of the new run is over
-            return run | {'weights': run['weights'] | start}
+            return replace(run, weights=run.weights | start)
 
         c = config_around(run)
         weights = {}
-        for name, weight in run['weights'].items():
+        for name, weight in run.weights.items():
             if not name.startswith('read.head.'):
                 weights[f'student.net.{name}'] = weight
                 weights[f'teacher.net.{name}'] = weight
         network = backbone_settings(c, c.image_size) | {'backbone': c.backbone}
         del network['num_classes']
         missing = ('student.head.', 'teacher.head.', 'centre', 'share')
-        return run | {'weights': weights, 'network': network, 'missing': missing}
+        return replace(run, network=network, weights=weights, missing=missing)
 
 
 # ---- helpers ------------------------------------------------------------------------------------
@@ -575,12 +570,12 @@ def config_around(run):
     Raises ConfigError for a network that reads no pictures, and for one whose features would be
     others inside, because it has settings that DINOConfig does not have.
     """
-    model = run['model']
-    if run['data']['kind'] != 'images':
-        raise ConfigError(f'model={model} reads {run["data"]["kind"]}, and DINO reads pictures; '
+    model = run.model
+    if run.data['kind'] != 'images':
+        raise ConfigError(f'model={model} reads {run.data["kind"]}, and DINO reads pictures; '
                           'start from a network of pictures')
     Config = import_module(f'model_{model}').Config
-    trained = Config(**run['network'])
+    trained = Config(**run.network)
     settings = {'backbone': model}
     for name in ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool'):
         if hasattr(trained, name):                          # ToST has no pool, and cannot be inside

@@ -37,10 +37,10 @@ def load(path, **changes):
     """
     run = open_run(path)
     model = load_model(run, **changes)
-    spec = run['data'].get('tokenizer')
+    spec = run.data.get('tokenizer')
     if spec:
         return model, Tokenizer(**spec)
-    return model, run['data'].get('classes')
+    return model, run.data.get('classes')
 
 
 def train(config=None, **settings):

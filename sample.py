@@ -76,7 +76,7 @@ ONLY_FOR = {
 def look_at_text(c, run, model):
     """Continue --start or fill its gaps. With --interactive do so with each line of standard input,
     until an empty one or the end; after a mistake in a line the next one is read."""
-    tokenizer = Tokenizer(**run['data']['tokenizer'])
+    tokenizer = Tokenizer(**run.data['tokenizer'])
     look = continue_text if model.config.task == 'text' else fill_gaps
     if not c.interactive:
         look(c, prompt_of(c.start), tokenizer, model)

@@ -177,9 +177,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
         restore(request.checkpoint, average, optimizers, scaler)
-        step = request.checkpoint['step']
-        best_error = request.checkpoint['best']
-        training_seconds = request.checkpoint['seconds']
+        step = request.checkpoint.step
+        best_error = request.checkpoint.best_error
+        training_seconds = request.checkpoint.training_seconds
         if step > c.max_iters:
             raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger '
                           '--max_iters')

@@ -62,7 +62,7 @@ def check(nets):
     inputs = set()
     for net in nets:
         check_network(net)
-        tokenizer = net.run['data'].get('tokenizer')
+        tokenizer = net.run.data.get('tokenizer')
         config = net.model.config
         inputs.add(str(tokenizer or (config.image_size, config.channels)))
     if len(nets) > 2 or len(inputs) > 1:
@@ -72,9 +72,9 @@ def check(nets):
 
 def check_network(net):
     """Raises Mistake for a network that network.js does not compute."""
-    name = net.run['model']
+    name = net.run.model
     task = net.model.config.task
-    tokenizer = net.run['data'].get('tokenizer', {'name': 'none'})['name']
+    tokenizer = net.run.data.get('tokenizer', {'name': 'none'})['name']
     is_known_task = task not in ('masked_text', 'icl')
     if name not in COMPUTED or not is_known_task or tokenizer not in TOKENIZERS:
         raise Mistake(f'{net.name}: a page cannot compute model={name} with task={task}, '
@@ -134,10 +134,10 @@ def network(net):
     classes = None
     if config.task == 'image' and config.num_classes > 1:
         numbered_classes = [f'class {k}' for k in range(config.num_classes)]
-        classes = net.run['data'].get('classes') or numbered_classes
+        classes = net.run.data.get('classes') or numbered_classes
     return {
         'name': net.label,
-        'model': net.run['model'],
+        'model': net.run.model,
         'classes': classes,
         'config': asdict(config),
         'weights': weights,
@@ -183,7 +183,7 @@ def picture_samples(c, nets):
 def text_samples(c, nets):
     """The token ids of texts, the length of the longest text that the page takes, and the
     tokenizer."""
-    tokenizer = Tokenizer(**nets[0].run['data']['tokenizer'])
+    tokenizer = Tokenizer(**nets[0].run.data['tokenizer'])
     most = MOST_TOKENS
     for net in nets:
         most = min(most, net.model.config.block_size)

@@ -19,7 +19,7 @@ from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
 from tasks.tokenizer import Tokenizer, prompt_of, with_masks
-from weights.runs import heading, open_run, own_or_shipped
+from weights.runs import Run, heading, open_run, own_or_shipped
 from weights.surgery import load_model
 
 # the kinds of data that a network may read for a command; for other commands any kind
@@ -53,7 +53,7 @@ class SubjectsConfig(Shared):
 class Subject:
     """A network to look at."""
     name: str               # the path of its run, or that it has random weights
-    run: dict               # what open_run gives
+    run: Run
     model: torch.nn.Module
     label: str              # its name in figures: without folders, if that tells networks apart
     colour: str             # C0, C1, ..; random weights: of the first network with their config
@@ -73,9 +73,9 @@ class Subject:
 
 def subjects(c, run, changes, command):
     """The networks of --ckpt and --beside, a list of Subjects. Commands that compare with random
-    weights also get one network with random weights for each different config. run: what open_run
-    gives for --ckpt; changes: settings of that network that were typed. Raises Mistake if the
-    command has nothing to show of a network."""
+    weights also get one network with random weights for each different config. run: that of
+    --ckpt; changes: settings of that network that were typed. Raises Mistake if the command has
+    nothing to show of a network."""
     device = choose_device(c.device)
     paths = [c.ckpt]
     for path in c.beside.split(','):
@@ -92,7 +92,7 @@ def subjects(c, run, changes, command):
         else:
             run_of_path = open_run(path)
             typed = {}
-        is_headless = 'headless' in run_of_path
+        is_headless = run_of_path.headless != ''
         model = load_model(run_of_path, new_head=is_headless, **typed).to(device)
         print(heading(path, run_of_path, model))
         net = Subject(path, run_of_path, model, label, colour=f'C{len(nets)}', device=device)
@@ -254,7 +254,7 @@ def texts(c, net, n):
 
 def prompts(c, net, n):
     """n prompts: (x, y)."""
-    trained_with = net.run['settings']
+    trained_with = net.run.settings
     function = c.dataset or trained_with['dataset']
     d = net.model.config.n_dims
     n_points = net.model.config.block_size // 2  # an example is two tokens, x and y
@@ -265,7 +265,7 @@ def prompts(c, net, n):
 def started(c, net, most):
     """The token ids of the text of --start, a list. Raises Mistake if there are fewer than two, or
     more than `most` or than the context holds."""
-    tokenizer = Tokenizer(**net.run['data']['tokenizer'])
+    tokenizer = Tokenizer(**net.run.data['tokenizer'])
     most = min(most, net.model.config.block_size)
     text = prompt_of(c.start)
     if net.model.config.task == 'masked_text':
@@ -287,7 +287,7 @@ def tokens_of(c, net, usual=None, most=torch.inf):
         first_batch = next(batches(c, net, 1))
         ids = first_batch[0][0, :usual].tolist()
 
-    tokenizer = Tokenizer(**net.run['data']['tokenizer'])
+    tokenizer = Tokenizer(**net.run.data['tokenizer'])
     labels = []
     for i in ids:
         if i < tokenizer.vocab_size:

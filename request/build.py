@@ -36,14 +36,14 @@ def fitted(c, network_settings, run, meta, folder):
     not fit."""
     from weights.surgery import load_model  # here: a new run reads no trained network
     check_reads(run, meta, folder)
-    new_head = 'headless' in run or c.new_head
+    new_head = run.headless != '' or c.new_head
     if c.init_from == 'resume':
         new_head = False
         network_settings = {}
-    Config = network(run['model'])[1]
+    Config = network(run.model)[1]
     classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
     if new_head and not classifies:
-        raise Mistake(f'model={run["model"]} has no classifier to replace; leave new_head out, or '
+        raise Mistake(f'model={run.model} has no classifier to replace; leave new_head out, or '
                       'give --model of one')
     if new_head:
         network_settings = {'num_classes': len(meta['classes'])} | network_settings

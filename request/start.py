@@ -41,7 +41,7 @@ class Request:
     config: object           # the run's TrainConfig
     augment: object          # the run's AugmentConfig
     network: dict            # {setting of the network: value}, those that somebody asked for
-    checkpoint: dict | None  # the trained network to start from; of a resumed run all of last.pt
+    checkpoint: object       # the Run that it starts from; None of a run from scratch
     default_config: str      # the config file that was taken because none was named, or ''
 
 

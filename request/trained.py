@@ -10,7 +10,7 @@ from engine.mistakes import Mistake
 from engine.networks import config_from, configs, network
 from engine.settings import Requested, check, collect, early, filled, show
 from tasks import task_of
-from weights.runs import open_run, own_or_shipped, read_config, read_last, tell_if_shipped
+from weights.runs import open_last, open_run, own_or_shipped, read_config, tell_if_shipped
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -22,12 +22,12 @@ GONE = {'fsdp'}
 
 
 def settings_to_resume(requested, *classes):
-    """(settings, run) of a run that goes on: its own settings, with those in their place that were
-    typed. requested: {name: Requested}; run: config.json and last.pt in one dict."""
+    """(settings, Run) of a run that goes on: its own settings, with those in their place that were
+    typed. requested: {name: Requested}."""
     out_dir = early('out_dir', requested, '')
-    run = read_config(out_dir) | read_last(out_dir)
-    Config = network(run['model'])[1]
-    old = settings_of(run, *classes) | run['network']
+    run = open_last(out_dir)
+    Config = network(run.model)[1]
+    old = settings_of(run, *classes) | run.network
 
     typed = {}    # what changes the run
     ignored = []  # what a config file says otherwise than the run
@@ -69,7 +69,7 @@ def refuse_changes(typed, old, fixed, out_dir):
 # ---- fine-tuning ---------------------------------------------------------------------------------
 
 def settings_to_fine_tune(requested, names_a_file, *classes):
-    """(settings, run) of a new run from trained weights. Where no config file is named, the
+    """(settings, Run) of a new run from trained weights. Where no config file is named, the
     settings of their training stand behind what is typed."""
     asked = early('init_from', requested, '')
     path = own_or_shipped(asked)
@@ -77,7 +77,7 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
     if requested['model'].source == '':  # the default, which nobody asked for
         wanted_model = ''
     run = open_run(path, wanted_model.lower())
-    values = check(requested, *classes, network(run['model'])[1])
+    values = check(requested, *classes, network(run.model)[1])
     tell_if_shipped(asked, path)
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
@@ -85,23 +85,23 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
         for name in NOT_INHERITED | settings_without_meaning(run, path):
             inherited.pop(name, None)
         values = inherited | typed
-    if 'missing' in run:
+    if run.missing:
         # the sizes in a config file are those of a new network, and here the weights decide
-        for name in run['network'].keys() - typed.keys():
+        for name in run.network.keys() - typed.keys():
             values.pop(name, None)
         TrainConfig, _ = classes
         run = with_fresh_weights(run, values, values.get('seed', TrainConfig.seed))
     if 'dataset' not in values:
         raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
                       '--dataset=cifar10')
-    return values | {'model': run['model'], 'init_from': path}, run
+    return values | {'model': run.model, 'init_from': path}, run
 
 
 def settings_without_meaning(run, path):
     """The names of settings that have a meaning for the task of the run at `path`, but not for that
     of `run`, which starts from it."""
     def settings_of_task(some_run):
-        config = config_from(network(some_run['model'])[1], some_run['network'])
+        config = config_from(network(some_run.model)[1], some_run.network)
         return set(task_of(config).settings)
 
     return settings_of_task(read_config(run_directory(path))) - settings_of_task(run)
@@ -110,33 +110,33 @@ def settings_without_meaning(run, path):
 def with_fresh_weights(run, values, seed):
     """A run of as_beginning with fresh weights, drawn with this seed, in the place of those that it
     says are missing. values: {name: value} of settings; those of the network decide the sizes."""
-    Network, Config = network(run['model'])
-    settings = dict(run['network'])
+    Network, Config = network(run.model)
+    settings = dict(run.network)
     for field in dataclasses.fields(Config):
         if field.name in values:
             settings[field.name] = values[field.name]
     torch.manual_seed(seed)
-    weights = dict(run['weights'])
+    weights = dict(run.weights)
     for name, tensor in weights_of(Network(config_from(Config, settings))).items():
-        if name.startswith(run['missing']):
+        if name.startswith(run.missing):
             weights[name] = tensor
-    return run | {'weights': weights}
+    return dataclasses.replace(run, weights=weights)
 
 
 def settings_of(run, *classes):
     """The settings of a run, with the types of their fields, but for those of earlier versions that
     are gone."""
     requested = {}
-    for name, value in run['settings'].items():
+    for name, value in run.settings.items():
         if name not in GONE:
             requested[name] = Requested(value, 'config.json')
-    return {'model': run['model']} | check(requested, *classes)
+    return {'model': run.model} | check(requested, *classes)
 
 
 # ---- programs that look at a trained network -----------------------------------------------------
 
 def from_command_line(argv, Settings):
-    """Command line -> (Settings, what open_run gives for its `ckpt`, settings of the network that
+    """Command line -> (Settings, the Run of its `ckpt`, settings of the network that
     were typed, such as another image_size)."""
     requested = collect(argv)
     asked = early('ckpt', requested, Settings.ckpt)
@@ -149,7 +149,7 @@ def from_command_line(argv, Settings):
         usable, _ = configs()
         check(requested, Settings, *usable.values())
         raise
-    values = check(requested, Settings, network(run['model'])[1])
+    values = check(requested, Settings, network(run.model)[1])
     tell_if_shipped(asked, path)
     c = filled(Settings, values)
     of_network = {name: value for name, value in values.items() if name not in vars(c)}

@@ -147,7 +147,7 @@ def guesses_of(x, run, model):
 
 def classes_of(run, model):
     """The names of the classes that a network knows. The weights of others come without names."""
-    return run['data']['classes'] or [f'class {i}' for i in range(model.config.num_classes)]
+    return run.data['classes'] or [f'class {i}' for i in range(model.config.num_classes)]
 
 
 def in_words(guesses):

@@ -50,7 +50,7 @@ CROP_COLUMNS = FLIP + 1                 # how many there are so far
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
     gets its default."""
-    settings = {name: Requested(run['settings'].get(name, default))
+    settings = {name: Requested(run.settings.get(name, default))
                 for name, default in vars(AugmentConfig()).items()}
     try:
         config = AugmentConfig(**check(settings, AugmentConfig))

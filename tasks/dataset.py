@@ -9,7 +9,7 @@ def dataset_of(c, run, name='the network'):
     """(folder, split) for a trained network: c.dataset and c.split. Where these are empty, the
     dataset that it was trained on, and its test split, or val if there is no test. Raises Mistake
     if the network, called `name`, cannot read that."""
-    dataset = c.dataset or run['settings'].get('dataset')
+    dataset = c.dataset or run.settings.get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
     folder = find_data(dataset, c.data_dir) or Path(c.data_dir) / dataset
@@ -25,9 +25,9 @@ def dataset_of(c, run, name='the network'):
 def check_reads(run, meta, folder, name='the network'):
     """Raises Mistake if a trained network, called `name`, does not read the dataset in `folder`."""
     network_reads = {
-        'kind': run['data']['kind'],
-        'tokenizer': run['data'].get('tokenizer'),
-        'channels': run['network'].get('channels', 3),
+        'kind': run.data['kind'],
+        'tokenizer': run.data.get('tokenizer'),
+        'channels': run.network.get('channels', 3),
     }
     for what, expected in network_reads.items():
         present = meta.get(what, expected)
@@ -39,7 +39,7 @@ def check_reads(run, meta, folder, name='the network'):
 def check_labelled(run):
     """Raises Mistake, with what to do instead, if a network was trained without labels and names no
     classes."""
-    if run['data'].get('unlabelled'):
+    if run.unlabelled:
         raise Mistake('the network names nothing, because it was trained without labels; score its '
                       'features with eval.py --knn=20, or give it a classifier with train.py '
                       '--init_from=PATH --new_head=true')
@@ -49,8 +49,8 @@ def check_classes(run, classes, where):
     """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes
     than a dataset."""
     check_labelled(run)
-    known = run['data']['classes']
-    count = run['network'].get('num_classes')
+    known = run.data['classes']
+    count = run.network.get('num_classes')
     if count != len(classes) or (known is not None and known != classes):
         raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} '
                       f'({", ".join(classes[:3])} ..), not the same; put a new head on it: '

@@ -99,7 +99,7 @@ def test_config_json_says_what_the_data_are(kind, whole):
     else:
         data = CLASSES
 
-    assert read_config(whole(kind))['data'] == data
+    assert read_config(whole(kind)).data == data
 
 
 # ---- the same run again

@@ -160,7 +160,7 @@ def test_fine_tuning_is_of_the_network_inside(fine_tuning, tmp_path, capsys):
     go(*fine_tuning, '--new_head=true')
 
     assert '--model=crate' in error
-    assert open_run(tmp_path)['model'] == 'crate'
+    assert open_run(tmp_path).model == 'crate'
 
 
 # ---- collapse

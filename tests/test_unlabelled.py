@@ -164,7 +164,7 @@ def test_the_weights_decide_the_sizes_and_a_config_file_the_heads(whole, quads, 
 def test_it_starts_with_pictures_of_another_size(whole, pictures_data, tmp_path):
     go(f'--init_from={whole("pictures")}', '--model=dino', f'--data_dir={pictures_data}', *HEADS, '--image_size=16',
        f'--out_dir={tmp_path}/a')
-    assert open_run(tmp_path / 'a')['weights']['embed.pos'].shape[1] == 1 + (16 // 4) ** 2
+    assert open_run(tmp_path / 'a').weights['embed.pos'].shape[1] == 1 + (16 // 4) ** 2
 
 
 @pytest.mark.parametrize('words, named', [

@@ -1,10 +1,8 @@
-"""Trained networks: run directories that are opened, read and written.
-
-A trained network is a dict, `run`: config.json of its run directory, and its `weights` and `step`.
-"""
+"""Trained networks: run directories that are opened, read and written."""
 import dataclasses
 import difflib
 import json
+import math
 import os
 import sys
 import typing
@@ -26,33 +24,55 @@ UNTRAINED = ('these are the weights with which the run began, because no later v
              'better: train longer')
 
 
+@dataclasses.dataclass
+class Run:
+    """A trained network: what its run directory holds of it."""
+    # config.json
+    model: str      # x for a network of model_x.py
+    settings: dict  # {name: value} of its training
+    network: dict   # {name: value} of its Config
+    data: dict      # of its dataset: its kind, and the tokenizer or the classes
+    # best.safetensors, or another file of weights
+    weights: dict | None = None  # {name: tensor}
+    step: int = 0                # after so many steps of training it had these weights
+    # what it lacks, if it was made of a run of another network
+    unlabelled: bool = False     # its classes mean nothing: it was trained without labels
+    headless: str = ''           # it has no classifier yet: it is the encoder of this autoencoder
+    missing: tuple = ()          # weights that are still to be drawn: how their names begin
+    # what else last.pt holds, for a run that goes on; `restore` takes it
+    average: dict | None = None     # {name: tensor}, the running mean of the weights
+    optimizers: list | None = None  # their states
+    scaler: dict | None = None      # the state of the loss scale; {} unless in float16
+    best_error: float = math.inf    # that of best.safetensors
+    training_seconds: float = 0.0   # without validation
+
+
 def open_run(path, wanted_model=''):
-    """A trained network: config.json of its run directory (dict), and its `weights` and `step`.
-    path: the directory, for its best.safetensors, or another file of weights in it. wanted_model:
-    the network that is to start from these weights. '' is the run's own. Another one is the
-    classifier of a masked autoencoder, or a network such as dino, inside which this one is
-    trained."""
+    """The Run of a trained network. path: its run directory, for its best.safetensors, or another
+    file of weights in it. wanted_model: the network that is to start from these weights. '' is the
+    run's own. Another one is the classifier of a masked autoencoder, or a network such as dino,
+    inside which this one is trained."""
     folder = run_directory(path)
     run = read_config(folder)
     weights_file = path
     if folder == Path(path):
         weights_file = folder / 'best.safetensors'
-    run['weights'], run['step'] = read_weights(weights_file)
+    run.weights, run.step = read_weights(weights_file)
     if wanted_model and hasattr(network(wanted_model)[0], 'begun_from'):
         return as_beginning(run, wanted_model)
-    Network = network(run['model'])[0]
+    Network = network(run.model)[0]
     if hasattr(Network, 'opened'):
         run = Network.opened(run)  # the run of a network inside this one, such as a teacher
-    if wanted_model in ('', run['model']):
+    if wanted_model in ('', run.model):
         return run
 
-    Network = network(run['model'])[0]  # `opened` may have put another one in its place
-    startable = run['model']
+    Network = network(run.model)[0]  # `opened` may have put another one in its place
+    startable = run.model
     if hasattr(Network, 'classifier'):
         startable = Network.classifier[0]
     if startable != wanted_model:
         raise Mistake(f'model={wanted_model} cannot start from {path}, which holds '
-                      f'model={run["model"]}; give --model={startable}')
+                      f'model={run.model}; give --model={startable}')
     return as_classifier(run)
 
 
@@ -100,20 +120,20 @@ def write_run(out_dir, model, settings, data, overwrite=False):
 # ---- the files of a run --------------------------------------------------------------------------
 
 def read_config(out_dir):
-    """config.json of a run directory: {'model', 'settings', 'network', 'data'}. Raises Mistake,
-    which names the file, if it is missing or damaged, or if somebody has changed it so that it
-    makes no sense."""
+    """The Run of a run directory, without weights. Raises Mistake, which names the file, if
+    config.json is missing or damaged, or if somebody has changed it so that it makes no sense."""
     path = Path(out_dir) / 'config.json'
     if not path.exists():
         raise no_run(Path(out_dir))
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is damaged', advice):
-        run = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        parts = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        run = Run(parts['model'], parts['settings'], parts['network'], parts['data'])
         check_parts(run)
     try:
-        Config = network(run['model'])[1]
-        check_types(run['network'], Config)
-        config_from(Config, run['network'])
+        Config = network(run.model)[1]
+        check_types(run.network, Config)
+        config_from(Config, run.network)
     except Mistake as e:
         raise Mistake(f'{path}: {e}') from None
     return run
@@ -142,9 +162,9 @@ def no_run(path):
 def check_parts(run):
     """Raises an exception for what programs read of config.json and is not there, or of another
     type."""
-    settings = run['settings']
-    data = run['data']
-    expected = [(run['model'], str), (run['network'], dict), (data['kind'], str),
+    settings = run.settings
+    data = run.data
+    expected = [(run.model, str), (run.network, dict), (data['kind'], str),
                 (data.get('tokenizer') or {}, dict), (settings.get('max_iters', 0), int),
                 (settings.get('dataset', ''), str), (settings.get('sparsity', 0), int),
                 (settings.get('seed', 0), int)]
@@ -191,8 +211,18 @@ def read_weights(path):
     return weights, step
 
 
+def open_last(out_dir):
+    """The Run of a run directory as the run left it, so that it can go on."""
+    run = read_config(out_dir)
+    last = read_last(out_dir)
+    return dataclasses.replace(run, weights=last['weights'], step=last['step'],
+                               average=last['average'], optimizers=last['optimizers'],
+                               scaler=last['scaler'], best_error=last['best'],
+                               training_seconds=last['seconds'])
+
+
 def read_last(out_dir):
-    """What save_last wrote. Raises Mistake if there is no such file, or if it is damaged."""
+    """The dict that save_last wrote. Raises Mistake if it is missing or damaged."""
     path = Path(out_dir) / 'last.pt'
     advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
     with reading(f'{path} is missing or damaged', advice):
@@ -202,15 +232,15 @@ def read_last(out_dir):
         return torch.load(path, map_location='cpu', weights_only=True)
 
 
-def restore(last, average, optimizers, scaler):
-    """Put the states that last.pt holds into average, optimizers and scaler. Its run may have had
-    another number of processes. Rates and decay stay those of the settings."""
-    if last['scaler']:  # else its run was not in float16
-        scaler.load_state_dict(last['scaler'])
-    if average is not None and last['average']:
-        average.module.load_state_dict(last['average'], strict=False)
-        average.n_averaged.fill_(last['step'])
-    for optimizer, state in zip(optimizers, last['optimizers'], strict=True):
+def restore(run, average, optimizers, scaler):
+    """Put the states of a run that goes on, see open_last, into average, optimizers and scaler. It
+    may have had another number of processes. Rates and decay stay those of the settings."""
+    if run.scaler:  # else it was not in float16
+        scaler.load_state_dict(run.scaler)
+    if average is not None and run.average:
+        average.module.load_state_dict(run.average, strict=False)
+        average.n_averaged.fill_(run.step)
+    for optimizer, state in zip(optimizers, run.optimizers, strict=True):
         # the groups stay those of the resumed run, because its rates may have been typed anew
         groups_now = optimizer.state_dict()['param_groups']
         optimizer.load_state_dict({'state': state['state'], 'param_groups': groups_now})
@@ -224,17 +254,17 @@ def as_classifier(run):
     it lacks."""
     # a masked autoencoder names the network that classifies with its encoder, and the settings that
     # this network must have
-    Autoencoder, _ = network(run['model'])
+    Autoencoder, _ = network(run.model)
     model_name, required = Autoencoder.classifier
     Classifier, Config = network(model_name)
     fields = {f.name for f in dataclasses.fields(Config)}
-    network_settings = {k: v for k, v in run['network'].items() if k in fields}
+    network_settings = {k: v for k, v in run.network.items() if k in fields}
     network_settings.update(required)
     with torch.device('meta'):  # takes no memory
         wanted = Classifier(Config(**network_settings)).state_dict()
 
     weights = {}
-    for name, value in run['weights'].items():
+    for name, value in run.weights.items():
         name_there = name
         if name.startswith('norm.'):
             name_there = f'read.{name}'  # the final LayerNorm of a classifier is part of its head
@@ -244,20 +274,20 @@ def as_classifier(run):
             # the patch map is a convolution there and a linear map here
             value = value.permute(0, 2, 3, 1).flatten(1)
         weights[name_there] = value
-    return run | {'weights': weights, 'network': network_settings, 'model': model_name,
-                  'headless': run['model']}
+    return dataclasses.replace(run, model=model_name, network=network_settings, weights=weights,
+                               headless=run.model)
 
 
 def as_beginning(run, wanted_model):
     """A run as the beginning of a new run of wanted_model, a network that trains another one inside
-    it. A run of wanted_model has all weights. Those of another run become the network inside; the
-    key 'missing' then names the weights that are still to be drawn. Raises Mistake if the run does
+    it. A run of wanted_model has all weights. Those of another run become the network inside;
+    `missing` then tells which weights are still to be drawn. Raises Mistake if the run does
     not fit in there."""
-    if hasattr(network(run['model'])[0], 'classifier'):
-        run = as_classifier(run)
-        del run['headless']  # inside another network it needs no classifier
+    if hasattr(network(run.model)[0], 'classifier'):
+        # inside another network it needs no classifier
+        run = dataclasses.replace(as_classifier(run), headless='')
     try:
-        return network(wanted_model)[0].begun_from(run) | {'model': wanted_model}
+        return dataclasses.replace(network(wanted_model)[0].begun_from(run), model=wanted_model)
     except ValueError as e:
         if not is_config_error(e):
             raise
@@ -269,7 +299,7 @@ def as_beginning(run, wanted_model):
 def heading(path, run, model):
     """What a program says first of the network that it shows: its size, and which step of its
     run."""
-    line = f'{path}: {run["model"]}, {size_in_words(model)}'
+    line = f'{path}: {run.model}, {size_in_words(model)}'
     progress = progress_of(run)
     if progress:
         line += f' ({progress})'
@@ -281,15 +311,15 @@ def heading(path, run, model):
 def progress_of(run):
     """Which step of its run the weights are of, such as 'step 1,200 of 2,000'. It is '' for weights
     of others, which do not say it."""
-    if 'init_from' not in run['settings']:
+    if 'init_from' not in run.settings:
         return ''
-    return f'step {run["step"]:,} of {run["settings"]["max_iters"]:,}'
+    return f'step {run.step:,} of {run.settings["max_iters"]:,}'
 
 
 def is_untrained(run):
     """Whether the best weights of a run of train.py are those with which it began."""
-    settings = run['settings']
-    return 'init_from' in settings and run['step'] == 0 and settings['max_iters'] > 0
+    settings = run.settings
+    return 'init_from' in settings and run.step == 0 and settings['max_iters'] > 0
 
 
 def is_small(model):
@@ -300,7 +330,7 @@ def is_small(model):
 
 def title_of(path, run, layer=0, n_layer=0):
     """What each figure of a network says of it, such as 'out/crate_shapes, step 1,200 of 2,000,
-    layer 5 of 6'. path: of the run or of its weights; run: what open_run gives; layer: from 1, or 0
+    layer 5 of 6'. path: of the run or of its weights; run: its Run; layer: from 1, or 0
     if the figure shows no single layer."""
     # longer paths would not fit above a figure
     parts = ['/'.join(run_directory(path).parts[-2:])]

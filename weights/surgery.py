@@ -12,22 +12,22 @@ FIXED_OF_NETWORK = ('n_head', 'decoder_n_head', 'causal', 'gelu', 'norm_pix_loss
 
 
 def load_model(run, new_head=False, **changes):
-    """The network of open_run, in evaluation mode, with some settings changed. new_head: with a
+    """The network of a Run, in evaluation mode, with some settings changed. new_head: with a
     fresh classifier, and num_classes from the changes. image_size in the changes: positions are
     interpolated. Raises Mistake if a change does not fit the weights."""
-    if 'headless' in run and not new_head:
+    if run.headless and not new_head:
         raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: '
-                      f'give --model={run["headless"]}, or train one: train.py --init_from=PATH '
-                      f'--model={run["model"]}')
-    Network, Config = network(run['model'])
-    old = config_from(Config, run['network'])
-    config = config_from(Config, run['network'] | changes)
+                      f'give --model={run.headless}, or train one: train.py --init_from=PATH '
+                      f'--model={run.model}')
+    Network, Config = network(run.model)
+    old = config_from(Config, run.network)
+    config = config_from(Config, run.network | changes)
     for name in FIXED_OF_NETWORK:
         if getattr(old, name, 0) != getattr(config, name, 0):
             raise Mistake(f'the network was trained with {name}={show(getattr(old, name))}; leave '
                           f'{name} out')
     model = Network(config)
-    weights = dict(run['weights'])
+    weights = dict(run.weights)
     if new_head:
         weights.update(fresh_head(model))
     if has_other_positions(old, config):

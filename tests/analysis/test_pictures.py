@@ -20,7 +20,7 @@ import eval as evaluate
 from analysis import charts, layers
 from engine import checkpoint, plots
 from scoring import confusion
-from weights.runs import read_weights, title_of
+from weights.runs import Run, read_weights, title_of
 
 pytestmark = pytest.mark.slow  # each draws figures
 THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tokens=8', 'reduction --tokens=8', \
@@ -89,7 +89,7 @@ def test_a_picture_of_the_first_weights_says_so(trained, picture, place):
 
 
 def test_weights_of_others_have_no_step(place):
-    run = {'settings': {}, 'step': 0}
+    run = Run('aot', settings={}, network={}, data={})
     assert title_of('a/b/out/gpt2', run, 3, 12) == 'out/gpt2, layer 3 of 12'
     assert title_of('out/gpt2/best.safetensors', run) == 'out/gpt2'
 

@@ -271,7 +271,7 @@ def test_weights_that_another_program_has_written_are_read(about, step, copy):
 
 def test_a_setting_that_is_newer_than_the_run_is_named_if_it_does_not_fit(copy):
     run = open_run(copy)
-    del run['network']['mlp']
+    del run.network['mlp']
     surgery.load_model(run, mlp=False)
 
     with pytest.raises(Mistake, match='mlp=true'):

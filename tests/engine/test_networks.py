@@ -8,7 +8,7 @@ from helpers import equal, masked_autoencoder, text_network
 from engine import networks
 from engine.mistakes import Mistake
 from request.build import config_for
-from weights.runs import as_classifier
+from weights.runs import Run, as_classifier
 from weights.surgery import load_model, resize_positions
 
 TEXT = {'kind': 'text', 'vocab_size': 256, 'tokenizer': {'name': 'bytes'}}
@@ -32,7 +32,7 @@ def test_a_dataset_fills_in_what_a_network_has(name, given, meta, want):
 
 def held_of(name, model):
     """A network as open_run gives it."""
-    return {'weights': model.state_dict(), 'network': dataclasses.asdict(model.config), 'model': name}
+    return Run(name, settings={}, network=dataclasses.asdict(model.config), data={}, weights=model.state_dict())
 
 
 def test_positions_for_another_grid():
@@ -52,11 +52,11 @@ def test_positions_for_another_grid():
 def test_another_resolution_changes_positions_alone(name):
     model = masked_autoencoder(name)[0]
     held = held_of(name, model)
-    assert equal(load_model(held, image_size=(8, 12)).state_dict(), held['weights'])
+    assert equal(load_model(held, image_size=(8, 12)).state_dict(), held.weights)
     larger = load_model(held, image_size=(16, 8))
     larger(torch.zeros(1, 3, 16, 8))
-    tables = {k: resize_positions(t, (4, 3), (8, 2)) for k, t in held['weights'].items() if k.endswith('pos')}
-    assert len(tables) == 1 + (name == 'vit_mae') and equal(larger.state_dict(), held['weights'] | tables)
+    tables = {k: resize_positions(t, (4, 3), (8, 2)) for k, t in held.weights.items() if k.endswith('pos')}
+    assert len(tables) == 1 + (name == 'vit_mae') and equal(larger.state_dict(), held.weights | tables)
     with pytest.raises(Mistake, match='patch_size'):
         load_model(held, patch_size=2)
 

@@ -56,9 +56,9 @@ def test_a_file_becomes_a_run_with_the_same_outputs(script, name, settings, more
     run, noise = open_run(tmp_path / 'out'), [torch.rand(2, 9)] * (name in AUTOENCODERS)
     text = 'vocab_size' in settings
     x = torch.randint(50257, (2, 16)) if text else torch.randn(2, 3, 12, 12)
-    assert torch.equal(load_model(run)(x, *noise)[0], model(x, *noise)[0]) and run['model'] == name
-    assert run['data'].get('tokenizer') == ({'name': 'gpt2'} if text else None)
-    assert text or run['settings']['learning_rate'] == 5e-5  # of config/base/transfer.py
+    assert torch.equal(load_model(run)(x, *noise)[0], model(x, *noise)[0]) and run.model == name
+    assert run.data.get('tokenizer') == ({'name': 'gpt2'} if text else None)
+    assert text or run.settings['learning_rate'] == 5e-5  # of config/base/transfer.py
 
 
 @torch.no_grad()
@@ -124,7 +124,7 @@ def test_a_run_that_is_there_stays_unless_it_may_go(words, tmp_path, capsys):
 def test_crate_alpha(tmp_path, capsys):
     model = released(tmp_path / 'w.pth', 'crate_alpha', **ALPHA)
     crate_alpha_weights.main(['--from', f'{tmp_path}/w.pth', f'--out_dir={tmp_path}/alpha'])
-    assert equal(open_run(tmp_path / 'alpha')['weights'], model.state_dict())
+    assert equal(open_run(tmp_path / 'alpha').weights, model.state_dict())
     (tmp_path / 'cat.jpg').write_bytes(JPEGS['train'][0][2])
     capsys.readouterr()
     sample.main([f'--ckpt={tmp_path}/alpha', f'--image={tmp_path}/cat.jpg'])
@@ -155,5 +155,5 @@ def test_gpt2(tmp_path):
     gpt2_weights.main(['--from', f'{tmp_path}/w.safetensors', '--n_head=4', f'--tokenizer={tmp_path}/letters',
                        f'--out_dir={tmp_path}/gpt2'])
     run = open_run(tmp_path / 'gpt2')
-    assert run['network']['gelu'] == 'tanh' and run['settings']['learning_rate'] == 3e-5
+    assert run.network['gelu'] == 'tanh' and run.settings['learning_rate'] == 3e-5
     assert equal(load_model(run).state_dict(), AoT.from_gpt2(GPT2, n_head=4).state_dict())

@@ -49,7 +49,7 @@ def test_a_run_needs_no_data_and_logs_the_squared_error(function, scale, tmp_pat
        '--n_embd=16', '--batch_size=4', '--max_iters=6', '--eval_interval=3', '--eval_iters=2', '--dtype=float32',
        f'--out_dir={tmp_path}')
     run, rows = open_run(tmp_path), read_log(tmp_path)
-    model, row = load_model(run), next(row for row in rows if (row['step'], row['split']) == (run['step'], 'val'))
+    model, row = load_model(run), next(row for row in rows if (row['step'], row['split']) == (run.step, 'val'))
     fixed = Prompts(function, 4, 6, sparsity=2).fixed(4, 2)
     expected = sum((model(x, y)[0] - y).square().mean().item() for x, y in fixed) / 2
     assert row['loss'] == pytest.approx(expected, rel=1e-5) == row['relative_loss'] * scale
