@@ -63,7 +63,7 @@ from engine.checkpoint import read_log
 from engine.device import (Device, autocast, choose_compile, choose_device, choose_dtype,
                            compile_network)
 from engine.mistakes import Mistake
-from engine.networks import SIDES, config_from, names, network, size
+from engine.networks import SIDES, config_class, config_from, names, network_class, num_params
 from nanocrate import train
 from request import start
 from request.build import build_network
@@ -167,7 +167,7 @@ def of_name(name):
     """The BenchNetwork of a name in NETWORKS, or else of model_NAME.py."""
     if name in NETWORKS:
         return NETWORKS[name]
-    _, Config = network(name)
+    Config = config_class(name)
     # these two are named, so that config_from makes (height, width) of them, as in training
     sides = {side: getattr(Config, side) for side in SIDES if hasattr(Config, side)}
     return BenchNetwork(name, sides, ROWS_IN_A_BATCH)
@@ -182,7 +182,8 @@ def build(name, Way=None, changes=None):
     """The network of a name, see `of_name`, with random weights, the same in every call. Way: a
     class of WAYS that computes it. changes: settings that replace its own, if it has them."""
     model, own_settings, _ = of_name(name)
-    Network, Config = network(model)
+    Network = network_class(model)
+    Config = config_class(model)
     changeable = {f.name for f in fields(Config)}
     if 'image_size' not in own_settings:
         changeable.discard('image_size')  # with an image_size, this network would read pictures
@@ -332,7 +333,7 @@ def print_table(works, c):
         if work.flops > 0:
             share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}'
         milliseconds = 1e3 * median(seconds)
-        print(f'{work.row:<40}{work.form:<23}{size(work.model):>12,}{milliseconds:>10,.1f}'
+        print(f'{work.row:<40}{work.form:<23}{num_params(work.model):>12,}{milliseconds:>10,.1f}'
               f'{median(speeds):>11,.1f} {work.unit:<8}{share:>13}  {spread(ratios)}')
 
 
@@ -443,7 +444,7 @@ def contestant(name, extra):
     if task.error(all_zero) is None:
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
                       'and compare its features, with python eval.py --ckpt=RUN --knn=20')
-    return Contestant(name, run_settings, size(model), task)
+    return Contestant(name, run_settings, num_params(model), task)
 
 
 def check_same_budget(first, second):
@@ -587,7 +588,7 @@ def main(argv):
     rows = (typed_rows or ROWS[command]).split(',')
     models = [network_row.model for network_row in NETWORKS.values()]
     models += [of_name(read(row)[0]).model for row in rows]
-    values = settings.check(requested, BenchConfig, *[network(model)[1] for model in models])
+    values = settings.check(requested, BenchConfig, *[config_class(model) for model in models])
     c = settings.filled(BenchConfig, values)
     settings.check_ranges(c, {
         (1, 1e30): ['rounds', 'tokens'],

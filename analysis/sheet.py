@@ -80,7 +80,7 @@ def draw(s, c):
 
     pictures, sizes, labels, _ = batch(draws)
     views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
-    _, Config = networks.network(s.model)
+    Config = networks.config_class(s.model)
     if Config.task == 'views':  # crops of two sizes, as DINO's
         crops.check(c)
         crop_draws = rng.random((count, crops.draws_needed(c)))

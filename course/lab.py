@@ -67,7 +67,8 @@ def text_batches(split, steps):
 
 def new(model, **settings):
     """A new network. model='crate' means that of model_crate.py."""
-    Network, Config = networks.network(model)
+    Network = networks.network_class(model)
+    Config = networks.config_class(model)
     return Network(Config(**settings))
 
 

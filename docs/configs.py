@@ -75,10 +75,10 @@ def parameters(path, values):
     if values['dataset'] not in METAS:
         return ''
     request = start.read([str(path)], {}, TrainConfig, AugmentConfig)
-    Network = networks.network(values['model'])[0]
+    Network = networks.network_class(values['model'])
     config = config_for(values['model'], request.network, METAS[values['dataset']])
     with torch.device('meta'):
-        count = networks.size(Network(config))
+        count = networks.num_params(Network(config))
     return f'{count / 1e6:.2f}M'
 
 

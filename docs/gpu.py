@@ -47,7 +47,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import bench
 from engine.checkpoint import read_log
-from engine.networks import network
+from engine.networks import config_class, network_class
 from scoring.flops import matmul_flops
 
 
@@ -197,7 +197,7 @@ def float32_products(precision):
 
 def build(o, model, settings):
     """A network as train.py makes it, the same in every call."""
-    Network, Config = network(model)
+    Network, Config = network_class(model), config_class(model)
     torch.manual_seed(0)
     return Network(Config(**settings)).to(o.device).train()
 

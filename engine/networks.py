@@ -31,17 +31,26 @@ def names():
     return sorted(path.stem.removeprefix('model_') for path in HERE.glob('model_*.py'))
 
 
-def network(name):
-    """(Network, Config) of model_NAME.py. Raises Mistake if there is no such file."""
+def network_class(name):
+    """The class Network of model_NAME.py. Raises Mistake if there is no such file."""
+    return model_file(name).Network
+
+
+def config_class(name):
+    """The class Config of model_NAME.py. Raises Mistake if there is no such file."""
+    Config = model_file(name).Config
+    for field in dataclasses.fields(Config):
+        if field.default is dataclasses.MISSING:
+            raise Mistake(f'{Config.__name__} in model_{name}.py: {field.name} has no default, and '
+                          'every field needs one')
+    return Config
+
+
+def model_file(name):
     if name not in names():
         raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write "
                       f'model_{name}.py')
-    module = importlib.import_module(f'model_{name}')
-    for field in dataclasses.fields(module.Config):
-        if field.default is dataclasses.MISSING:
-            raise Mistake(f'{module.Config.__name__} in model_{name}.py: {field.name} has no '
-                          'default, and every field needs one')
-    return module.Network, module.Config
+    return importlib.import_module(f'model_{name}')
 
 
 def configs():
@@ -51,15 +60,15 @@ def configs():
     broken = {}
     for name in names():
         try:
-            usable[name] = network(name)[1]
+            usable[name] = config_class(name)
         except Exception as e:
             broken[name] = e
     return usable, broken
 
 
 def config_from(Config, settings):
-    """Config(**settings). Sizes of pictures become (height, width). Raises Mistake for a setting
-    that the network does not know, or whose value its Config refuses with a ConfigError."""
+    """Config(**settings), where sizes of pictures have become (height, width). Raises Mistake for a
+    setting that the network does not know, or whose value its Config refuses."""
     unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
     if unknown:
         raise Mistake(f'{Config.__name__} has no setting {min(unknown)}: this is of another '
@@ -84,14 +93,14 @@ def is_config_error(e):
     return type(e) is getattr(file_of_class, 'ConfigError', None)
 
 
-def size(model):
+def num_params(model):
     """Number of trainable parameters; shared ones count once."""
     return sum(t.numel() for t in model.parameters() if t.requires_grad)
 
 
 def size_in_words(model):
     """Such as '0.87M parameters', or of a small network '1,024 parameters'."""
-    count = size(model)
+    count = num_params(model)
     return f'{count / 1e6:.2f}M parameters' if count >= 1e5 else f'{count:,} parameters'
 
 

@@ -16,7 +16,7 @@ Expect 72,328,936 parameters, and 253,650,920 for L14.
 from lib.inputs import choice, local, local_or_fetch, option, run
 from lib.weights import read_weights, save_run, weight_arguments
 
-from engine.networks import network
+from engine.networks import network_class
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
@@ -33,7 +33,7 @@ def main(argv=None):
 
     path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size}.pth', read=read_weights)
     weights = read_weights(path)
-    Network, _ = network('crate_alpha')
+    Network = network_class('crate_alpha')
     model = Network.from_official(weights, image_size=224, num_classes=1000, **SIZES[args.size])
 
     settings = {'dataset': 'imagenet', 'eval_crop': 1.0}

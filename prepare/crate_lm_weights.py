@@ -16,7 +16,7 @@ Expect 81,934,848 parameters. prepare/official_weights.py reads files of other s
 from lib.inputs import local, local_or_fetch, option, run
 from lib.weights import FINE_TUNING, read_weights, save_run, text_data, weight_arguments
 
-from engine.networks import network
+from engine.networks import network_class
 
 URL = 'https://huggingface.co/JackBAI/CRATE-GPT-12L-Pile-600000steps/resolve/main/ckpt.pt'
 
@@ -30,7 +30,7 @@ def main(argv=None):
 
     path = local_or_fetch(args, args.url, name='crate_lm.pt', read=read_weights)
     weights = read_weights(path)
-    Network, _ = network('crate_alpha')
+    Network = network_class('crate_alpha')
     model = Network.from_official(weights, n_head=12)
     save_run(args, model, FINE_TUNING, text_data(model, 'gpt2'))
 

@@ -31,7 +31,7 @@ Expect 124,439,808 parameters; 354,823,168, 774,030,080 and 1,557,611,200 for th
 from lib.inputs import choice, local, local_or_fetch, option, run
 from lib.weights import FINE_TUNING, TOKENIZER, read_weights, save_run, text_data, weight_arguments
 
-from engine.networks import network
+from engine.networks import network_class
 
 URL = 'https://huggingface.co/openai-community/'
 SIZES = {  # heads, sha256
@@ -64,7 +64,7 @@ def main(argv=None):
     gelu = args.gelu
     if gelu is None:
         gelu = 'none' if is_of_nanogpt(weights) else 'tanh'
-    Network, _ = network('aot')
+    Network = network_class('aot')
     model = Network.from_gpt2(weights, n_head=args.n_head or heads, gelu=gelu)
     save_run(args, model, FINE_TUNING, text_data(model, args.tokenizer))
 

@@ -20,7 +20,7 @@ from lib.inputs import local_or_fetch, number, option, run
 from lib.weights import TOKENIZER, read_weights, save_run, text_data, weight_arguments
 
 from engine import HERE
-from engine.networks import network
+from engine.networks import config_class, network_class
 from engine.settings import read_file
 
 # a file holds the positions under one of these names
@@ -34,7 +34,8 @@ def network_of(weights, args):
     """The network with these weights, {name: tensor}, for the words of the command line. Parts that
     the file lacks are added, and a line is printed."""
     from weights import official  # here, as it imports torch: --help is fast
-    Network, Config = network(args.model)
+    Network = network_class(args.model)
+    Config = config_class(args.model)
     if args.model == 'vit':
         weights, left_out = official.encoder_of(weights)
         if left_out:

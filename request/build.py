@@ -1,7 +1,7 @@
 """The network of a run: its config for a dataset, with fresh or with trained weights."""
 from engine import HERE
 from engine.mistakes import Mistake
-from engine.networks import config_from, network
+from engine.networks import config_class, config_from, network_class
 from engine.settings import read_file
 from request.forms import check_forms
 from tasks import kind_of, task_of
@@ -23,7 +23,7 @@ def build_network(request, meta, folder):
     elif c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
     else:
-        Network, _ = network(c.model)
+        Network = network_class(c.model)
         config = config_for(c.model, request.network, meta, place)
         model = Network(config)
     check_forms(model)
@@ -40,7 +40,7 @@ def fitted(c, network_settings, run, meta, folder):
     if c.init_from == 'resume':
         new_head = False
         network_settings = {}
-    Config = network(run.model)[1]
+    Config = config_class(run.model)
     classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
     if new_head and not classifies:
         raise Mistake(f'model={run.model} has no classifier to replace; leave new_head out, or '
@@ -57,7 +57,7 @@ def fitted(c, network_settings, run, meta, folder):
 def config_for(name, network_settings, meta, folder='the dataset'):
     """The config of a network with these settings, for a dataset with this meta.json. Raises
     Mistake if the network does not read such data."""
-    Config = network(name)[1]
+    Config = config_class(name)
     kind = meta['kind']
     readable = [k for k, field in DATA.items() if hasattr(Config, field)]
     if kind not in readable:

@@ -38,7 +38,7 @@ def help_for(argv, doc, TrainConfig, AugmentConfig):
     model = request.config.model
     command = ' '.join(['python train.py', *words])
     usage = f'{doc}\nBelow are the values of `{command}`.'
-    NetworkConfig = networks.network(model)[1]
+    NetworkConfig = networks.config_class(model)
     parts = [help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
     if '--help=all' not in argv:
         parts.append('\nOther networks: --model=NAME --help, or --help=all')

@@ -60,7 +60,7 @@ def read(files, typed, TrainConfig, AugmentConfig):
             default_config = DEFAULT_CONFIG
             requested = with_default_config(requested, *classes)
         model = settings.early('model', requested, TrainConfig.model).lower()
-        values = check(requested, *classes, networks.network(model)[1])
+        values = check(requested, *classes, networks.config_class(model))
         values['model'] = model
     else:
         from request import trained  # here: a new run reads no trained network
@@ -123,7 +123,7 @@ def check_config(c):
 
 def check_names_are_free(model, *classes):
     """Raises Mistake where a network has a setting with the name of one of training."""
-    twice = names_of_fields(*classes) & names_of_fields(networks.network(model)[1])
+    twice = names_of_fields(*classes) & names_of_fields(networks.config_class(model))
     if twice:
         raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
                       'already; give it another name')

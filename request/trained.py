@@ -7,7 +7,7 @@ import torch
 from engine.checkpoint import run_directory, weights_of
 from engine.distributed import print_main
 from engine.mistakes import Mistake
-from engine.networks import config_from, configs, network
+from engine.networks import config_class, config_from, configs, network_class
 from engine.settings import Requested, check, collect, early, filled, show
 from tasks import task_of
 from weights.runs import open_last, open_run, own_or_shipped, read_config, tell_if_shipped
@@ -26,7 +26,7 @@ def settings_to_resume(requested, *classes):
     typed. requested: {name: Requested}."""
     out_dir = early('out_dir', requested, '')
     run = open_last(out_dir)
-    Config = network(run.model)[1]
+    Config = config_class(run.model)
     old = settings_of(run, *classes) | run.network
 
     typed = {}    # what changes the run
@@ -77,7 +77,7 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
     if requested['model'].source == '':  # the default, which nobody asked for
         wanted_model = ''
     run = open_run(path, wanted_model.lower())
-    values = check(requested, *classes, network(run.model)[1])
+    values = check(requested, *classes, config_class(run.model))
     tell_if_shipped(asked, path)
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
@@ -101,7 +101,7 @@ def settings_without_meaning(run, path):
     """The names of settings that have a meaning for the task of the run at `path`, but not for that
     of `run`, which starts from it."""
     def settings_of_task(some_run):
-        config = config_from(network(some_run.model)[1], some_run.network)
+        config = config_from(config_class(some_run.model), some_run.network)
         return set(task_of(config).settings)
 
     return settings_of_task(read_config(run_directory(path))) - settings_of_task(run)
@@ -110,7 +110,8 @@ def settings_without_meaning(run, path):
 def with_fresh_weights(run, values, seed):
     """A run of as_beginning with fresh weights, drawn with this seed, in the place of those that it
     says are missing. values: {name: value} of settings; those of the network decide the sizes."""
-    Network, Config = network(run.model)
+    Network = network_class(run.model)
+    Config = config_class(run.model)
     settings = dict(run.network)
     for field in dataclasses.fields(Config):
         if field.name in values:
@@ -149,7 +150,7 @@ def from_command_line(argv, Settings):
         usable, _ = configs()
         check(requested, Settings, *usable.values())
         raise
-    values = check(requested, Settings, network(run.model)[1])
+    values = check(requested, Settings, config_class(run.model))
     tell_if_shipped(asked, path)
     c = filled(Settings, values)
     of_network = {name: value for name, value in values.items() if name not in vars(c)}

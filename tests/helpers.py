@@ -94,7 +94,7 @@ def golden_pictures(name, sd=None, **settings):
     if model_name not in networks.names():
         model_name = 'crate'
 
-    Network, _ = networks.network(model_name)
+    Network = networks.network_class(model_name)
     model = Network.from_official(sd or made, n_head=c['heads'], image_size=c['image_size'],
                                   patch_size=c['patch_size'], **settings)
     return model.eval(), g, torch.randn(g['input']['shape'], generator=generator(7))
@@ -106,7 +106,7 @@ def golden_text(name, sd=None, **settings):
     made, g = golden(name)
     names = {'gpt': 'aot', 'crate_gpt': 'crate', 'crate_lm': 'crate_alpha'}
     model_name = names.get(name.split('_bias')[0], 'tost')
-    Network, _ = networks.network(model_name)
+    Network = networks.network_class(model_name)
     settings.setdefault('n_head', g['constructor']['n_head'])
     if model_name == 'crate':
         settings.update(image_size=0, patch_size=0)
@@ -159,7 +159,7 @@ def noise_of(g):
 
 def masked_autoencoder(name, **settings):
     """A fresh small network, and pictures and noise for it. No side has the length of another."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     torch.manual_seed(0)
     small = dict(image_size=(8, 12), patch_size=(2, 4), n_layer=2, n_head=2, n_embd=16)
     if name == 'vit_mae':
@@ -187,7 +187,7 @@ TEXT_NETWORKS = [*CAUSAL, ('crate', dict(causal=False))]
 
 def text_network(name, seed=0, **settings):
     """A small network for sequences of at most 16 of 11 tokens, in evaluation mode."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     torch.manual_seed(seed)
     small = dict(image_size=0, block_size=16, vocab_size=11, n_layer=3, n_head=2, n_embd=16)
     return Network(Config(**small | settings)).eval()

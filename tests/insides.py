@@ -44,7 +44,7 @@ THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere'  # projections per head, s
 
 def config_of(name):
     model, settings = ALL[name]
-    return networks.network(model)[1](**settings)
+    return networks.config_class(model)(**settings)
 
 
 def kind_of(name):
@@ -54,7 +54,7 @@ def kind_of(name):
 def fresh(name, seed=1337):
     """The network with random weights that analyze.py draws beside a trained one."""
     torch.manual_seed(seed)
-    return networks.network(ALL[name][0])[0](config_of(name)).eval()
+    return networks.network_class(ALL[name][0])(config_of(name)).eval()
 
 
 def loud_network(name):

@@ -216,7 +216,7 @@ def test_the_network_of_extend_md_is_a_row(command, fork, capsys):
     table = rows_of(capsys)
     assert tuple(table) == rows and all(' tokens ' in line for line in table.values())
     work = bench.Work(command, 'tiny_row', bench.BenchConfig(device='cpu'), {})
-    assert work.x.shape == (8, 64) and f' {networks.size(work.model):,} ' in table['tiny_row']
+    assert work.x.shape == (8, 64) and f' {networks.num_params(work.model):,} ' in table['tiny_row']
     smaller = bench.Work(command, 'tiny_row', bench.BenchConfig(device='cpu', batch_size=3),
                          {'block_size': 5, 'n_embd': 4, 'n_layer': 1, 'patch_size': 7})
     assert smaller.x.shape == (3, 5) and smaller.model.config.n_embd == 4 and len(smaller.model.layers) == 1

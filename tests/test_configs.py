@@ -34,7 +34,7 @@ def built(*words):
     words = [*words, '--init_from=scratch', '--new_head=false']
     request = read(*settings.split(words), TrainConfig, AugmentConfig)
     c, augment, given = request.config, request.augment, request.network
-    Network, Config = networks.network(c.model)
+    Network, Config = networks.network_class(c.model), networks.config_class(c.model)
     fields = {f.name for f in dataclasses.fields(Config)}
     reads = {k: v for k, v in READS.get(c.dataset, {}).items() if k in fields}
     with torch.device('meta'):
@@ -116,9 +116,9 @@ def test_parameters_in_a_header_are_true(name):
 
 
 @pytest.mark.parametrize('size, one, other, data, rel', [
-    *((networks.size, 'crate', 'crate_alpha', data, 0.04) for data in ('shapes', 'cifar10')),
+    *((networks.num_params, 'crate', 'crate_alpha', data, 0.04) for data in ('shapes', 'cifar10')),
     *((train_flops, 'crate', 'crate_alpha', f'{data} equal compute', 0.04) for data in ('shapes', 'cifar10')),
-    *((networks.size, 'aot', 'crate_lm', data, 0.02) for data in ('shakespeare_char', 'stdlib'))])
+    *((networks.num_params, 'aot', 'crate_lm', data, 0.02) for data in ('shakespeare_char', 'stdlib'))])
 def test_networks_are_compared_at_equal_parameters_or_at_equal_compute(size, one, other, data, rel):
     (_, a), (_, b) = built(*run(f'train_{one}_{data.split()[0]}')), built(*run(*f'train_{other}_{data}'.split(' ', 1)))
     assert size(b) == pytest.approx(size(a), rel=rel)

@@ -263,7 +263,7 @@ CLAIMS = [  # lesson, a line that its experiment prints, and what the numbers in
     ('lesson5', 'near the conditions eta 0.1, tau 0.6: (.*)', lambda factors: factors == [1.06] * 10),  # Theorem 1
     ('lesson7', 'best head of each picture, .*: (.*) ±', lambda ours, theirs: theirs < ours),
     ('lesson7', 'random weights: (True|False)', lambda *found: found == ('True',) * 3),
-    ('lesson8', '4 x 96: (.*)', lambda count, *_: count[0] == networks.size(picture_network(
+    ('lesson8', '4 x 96: (.*)', lambda count, *_: count[0] == networks.num_params(picture_network(
         n_layer=4, n_embd=96).layers)),
     ('lesson8', 'of these rates (.*)', lambda rates: rates == sorted(rates, reverse=True)),
     ('lesson8', 'verdict (.*)', lambda *found: found == ([1.0], [1.0])),

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 def saved(out, name='crate', **settings):
     """(a network with weights that are random, but the same everywhere, its run)."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     torch.manual_seed(0)
     model = loud(Network(Config(**dict(image_size=8, n_layer=1, n_head=2, n_embd=16, patch_size=4) | settings)))
     return model, save_run(out, model, CLASSES, dataset='lights', seed=1)

@@ -12,7 +12,7 @@ from helpers import equal, golden, golden_text, masked_autoencoder, text_network
 from safetensors.torch import load_file, save_file
 
 from engine.mistakes import Mistake
-from engine.networks import network
+from engine.networks import config_class, network_class
 from prepare import gpt2_weights, official_weights
 from weights import official
 from weights.runs import open_run
@@ -110,7 +110,7 @@ def test_the_encoder_of_mae_becomes_a_vit_with_a_head_of_zeros(decoder, read, ca
 
 
 def vit(seed):
-    Network, Config = network('vit')
+    Network, Config = network_class('vit'), config_class('vit')
     torch.manual_seed(seed)
     return Network(Config(**PICTURES, pool='cls', num_classes=7)).eval()
 
@@ -145,7 +145,7 @@ def test_a_backbone_of_dino_becomes_a_vit(name, read, capsys):
 @pytest.mark.parametrize('text', [False, True])
 def test_tost_is_read(text, read):
     settings = dict(image_size=0, block_size=16, vocab_size=50304) if text else dict(image_size=224, patch_size=16)
-    Network, Config = network('tost')
+    Network, Config = network_class('tost'), config_class('tost')
     torch.manual_seed(0)
     model = Network(Config(**settings, n_layer=2, n_head=3, n_embd=24, layer_scale=1.0)).eval()
     found = read(model.to_official(), '--model=tost', '--n_head=3', *['--image_size=0'] * text)

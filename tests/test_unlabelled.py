@@ -121,7 +121,7 @@ def test_a_run_that_goes_on_is_at_its_own_beginning(whole, pictures_data, tmp_pa
 
 def run_of(kind, out, **settings):
     """A run of a network with random weights for pictures of 8 x 8."""
-    Network, Config = networks.network(kind)
+    Network, Config = networks.network_class(kind), networks.config_class(kind)
     torch.manual_seed(0)
     small = dict(image_size=8, patch_size=4, n_layer=2, n_head=2, n_embd=16)
     return save_run(out, Network(Config(**small | settings)), CLASSES, dataset='quads')

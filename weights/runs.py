@@ -17,7 +17,8 @@ from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run
                                weights_of, write_new, write_new_weights)
 from engine.distributed import print_main
 from engine.mistakes import Mistake, reading
-from engine.networks import SIDES, config_from, is_config_error, network, size, size_in_words
+from engine.networks import (SIDES, config_class, config_from, is_config_error, network_class,
+                             num_params, size_in_words)
 from engine.settings import EXPECTED, SIZE, cast, show
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
@@ -58,15 +59,15 @@ def open_run(path, wanted_model=''):
     if folder == Path(path):
         weights_file = folder / 'best.safetensors'
     run.weights, run.step = read_weights(weights_file)
-    if wanted_model and hasattr(network(wanted_model)[0], 'begun_from'):
+    if wanted_model and hasattr(network_class(wanted_model), 'begun_from'):
         return as_beginning(run, wanted_model)
-    Network = network(run.model)[0]
+    Network = network_class(run.model)
     if hasattr(Network, 'opened'):
         run = Network.opened(run)  # the run of a network inside this one, such as a teacher
     if wanted_model in ('', run.model):
         return run
 
-    Network = network(run.model)[0]  # `opened` may have put another one in its place
+    Network = network_class(run.model)  # `opened` may have put another one in its place
     startable = run.model
     if hasattr(Network, 'classifier'):
         startable = Network.classifier[0]
@@ -131,7 +132,7 @@ def read_config(out_dir):
         run = Run(parts['model'], parts['settings'], parts['network'], parts['data'])
         check_parts(run)
     try:
-        Config = network(run.model)[1]
+        Config = config_class(run.model)
         check_types(run.network, Config)
         config_from(Config, run.network)
     except Mistake as e:
@@ -254,9 +255,10 @@ def as_classifier(run):
     it lacks."""
     # a masked autoencoder names the network that classifies with its encoder, and the settings that
     # this network must have
-    Autoencoder, _ = network(run.model)
+    Autoencoder = network_class(run.model)
     model_name, required = Autoencoder.classifier
-    Classifier, Config = network(model_name)
+    Classifier = network_class(model_name)
+    Config = config_class(model_name)
     fields = {f.name for f in dataclasses.fields(Config)}
     network_settings = {k: v for k, v in run.network.items() if k in fields}
     network_settings.update(required)
@@ -283,11 +285,11 @@ def as_beginning(run, wanted_model):
     it. A run of wanted_model has all weights. Those of another run become the network inside;
     `missing` then tells which weights are still to be drawn. Raises Mistake if the run does
     not fit in there."""
-    if hasattr(network(run.model)[0], 'classifier'):
+    if hasattr(network_class(run.model), 'classifier'):
         # inside another network it needs no classifier
         run = dataclasses.replace(as_classifier(run), headless='')
     try:
-        return dataclasses.replace(network(wanted_model)[0].begun_from(run), model=wanted_model)
+        return dataclasses.replace(network_class(wanted_model).begun_from(run), model=wanted_model)
     except ValueError as e:
         if not is_config_error(e):
             raise
@@ -325,7 +327,7 @@ def is_untrained(run):
 def is_small(model):
     """Whether a network reads one text or picture faster in float32. With bfloat16 its weights are
     converted first, which pays from about 50 million on."""
-    return size(model) < 50e6
+    return num_params(model) < 50e6
 
 
 def title_of(path, run, layer=0, n_layer=0):

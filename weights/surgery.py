@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from engine.checkpoint import weights_of
 from engine.mistakes import Mistake
-from engine.networks import config_from, grid, network
+from engine.networks import config_class, config_from, grid, network_class
 from engine.settings import show
 
 # settings of a network that its weights do not show, but that they were trained with
@@ -19,7 +19,8 @@ def load_model(run, new_head=False, **changes):
         raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: '
                       f'give --model={run.headless}, or train one: train.py --init_from=PATH '
                       f'--model={run.model}')
-    Network, Config = network(run.model)
+    Network = network_class(run.model)
+    Config = config_class(run.model)
     old = config_from(Config, run.network)
     config = config_from(Config, run.network | changes)
     for name in FIXED_OF_NETWORK:

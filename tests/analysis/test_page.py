@@ -153,7 +153,7 @@ def test_a_page_notices_a_network_that_somebody_edited(name, fork, tmp_path, mon
 
 
 def test_a_network_with_other_weights_is_refused_by_their_name(place, monkeypatch):
-    model = networks.network('aot')[0](networks.network('aot')[1](**ALL['aot_text'][1]))
+    model = networks.network_class('aot')(networks.config_class('aot')(**ALL['aot_text'][1]))
     subject = Subject('a run', {'model': 'aot', 'data': {'tokenizer': {'name': 'bytes'}}}, model, 'a run', 'C0')
     page.check([subject])
     model.layers[1].attn.temperature = torch.nn.Parameter(torch.ones(2, 1))
@@ -262,7 +262,7 @@ def test_names_from_elsewhere_cannot_end_the_script(write):
 
 def test_a_network_without_labels_has_no_classes():
     """As DINO's, which opens as CRATE with one class that means nothing."""
-    Network, Config = networks.network('crate')
+    Network, Config = networks.network_class('crate'), networks.config_class('crate')
     subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES, num_classes=1)), '', 'C0')
     assert page.network(subject)['classes'] is None
 

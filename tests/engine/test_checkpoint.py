@@ -160,7 +160,7 @@ def test_shared_weights_come_back_shared_and_count_once(tied, tmp_path):
 
     assert equal(loaded.state_dict(), model.state_dict())
     assert len(list(loaded.parameters())) == len(sizes)
-    assert networks.size(loaded) == sum(sizes)
+    assert networks.num_params(loaded) == sum(sizes)
 
 
 # ---- what a resumed run takes from last.pt, and what from its settings

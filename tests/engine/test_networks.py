@@ -77,7 +77,7 @@ def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     model, x, _ = masked_autoencoder(name, pool=pool, **own)
     encoder = as_classifier(held_of(name, model))
     made = load_model(encoder, new_head=True, num_classes=7)
-    assert type(made) is networks.network(name.removesuffix('_mae'))[0] and made(x)[0].shape == (3, 7)
+    assert type(made) is networks.network_class(name.removesuffix('_mae')) and made(x)[0].shape == (3, 7)
     assert torch.allclose(made.features(x), model.eval().features(x), atol=2e-4)
     wide = load_model(encoder, new_head=True, num_classes=7, image_size=(16, 12))
     assert wide.embed.pos.shape == (1, 25, 16) and torch.equal(wide.embed.pos[:, :1], made.embed.pos[:, :1])

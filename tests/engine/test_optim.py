@@ -12,7 +12,7 @@ FUSED = dict(attn='mhsa', mlp=True, bias=True)  # with query, key and value in o
 
 
 def fresh(name, settings):
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     return Network(Config(**settings))
 
 

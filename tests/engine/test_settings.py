@@ -65,7 +65,7 @@ def test_help_lists_every_setting_with_its_meaning(capsys):
     lines = [line.split() for line in said.splitlines() if line.startswith('  --')]
     assert all(len(words) > 1 for words in lines)
     names = {words[0].partition('=')[0].strip('-') for words in lines}
-    configs = train.TrainConfig, AugmentConfig, SampleConfig, *(networks.network(name)[1] for name in networks.names())
+    configs = train.TrainConfig, AugmentConfig, SampleConfig, *(networks.config_class(name) for name in networks.names())
     assert all(f.name in names for c in configs for f in dataclasses.fields(c))
 
 

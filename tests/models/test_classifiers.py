@@ -23,7 +23,7 @@ CLASSIFIERS = [
 
 def fresh(name, **settings):
     """A network of pictures of 2 x 3 patches, (B, 3, 8, 12), in 5 classes."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     sizes = dict(image_size=(8, 12), patch_size=4, num_classes=5, n_layer=2, n_head=2, n_embd=32)
     if name == 'tost':
         sizes['layer_scale'] = 1.0

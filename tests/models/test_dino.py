@@ -515,7 +515,7 @@ def test_small_crops_are_read_with_interpolated_positions(name):
     same way."""
     torch.manual_seed(0)
     model = DINO(DINOConfig(backbone=name, **SMALL))
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     small_network = Network(Config(n_layer=2, n_head=2, n_embd=16, image_size=(8, 12),
                                    patch_size=4, num_classes=1, pool='cls'))
     weights = dict(model.student.net.state_dict())

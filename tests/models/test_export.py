@@ -45,7 +45,7 @@ def text_with_biases(name, settings):
 
 def classifier(name, **settings):
     """A network of pictures of 8 x 8, with attention far from uniform."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     torch.manual_seed(0)
     small = dict(image_size=8, patch_size=4, num_classes=4, n_layer=1, n_head=2, n_embd=16)
     return loud(Network(Config(**small | settings)))

@@ -168,7 +168,7 @@ def assert_spread(name, p, deviation, share_within):
 
 @pytest.mark.parametrize('network_name, settings, rules', STARTS)
 def test_every_parameter_starts_as_it_should(network_name, settings, rules):
-    Network, Config = networks.network(network_name)
+    Network, Config = networks.network_class(network_name), networks.config_class(network_name)
     known_settings = {key: value for key, value in settings.items() if hasattr(Config, key)}
     torch.manual_seed(0)
     model = Network(Config(**known_settings))
@@ -186,7 +186,7 @@ def test_every_parameter_starts_as_it_should(network_name, settings, rules):
 
 @pytest.fixture(scope='module')
 def dino():
-    Network, Config = networks.network('dino')
+    Network, Config = networks.network_class('dino'), networks.config_class('dino')
     return Network(Config(n_layer=1, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32,
                           hidden=512))
 
@@ -260,7 +260,7 @@ COUNTS = [
 
 def without_memory(name, n_layer, n_embd, n_head, settings):
     """A network whose tensors have shapes but no numbers."""
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
     with torch.device('meta'):
         return Network(Config(n_layer=n_layer, n_embd=n_embd, n_head=n_head, **settings))
 

@@ -66,7 +66,7 @@ def of_many():
     """(network, settings, word) for each network that has the settings of a row of OF_MANY."""
     rows = []
     for name in networks.names():
-        Config = networks.network(name)[1]
+        Config = networks.config_class(name)
         setting_names = {field.name for field in dataclasses.fields(Config)}
         for settings, word in OF_MANY:
             if settings.keys() <= setting_names:
@@ -76,7 +76,7 @@ def of_many():
 
 @pytest.mark.parametrize('name, settings, word', [*of_many(), *OF_ONE])
 def test_a_setting_that_cannot_be_is_named(name, settings, word):
-    Config = networks.network(name)[1]
+    Config = networks.config_class(name)
 
     with pytest.raises(ValueError, match=word):
         Config(**settings)
@@ -91,7 +91,7 @@ def test_pictures_of_another_size_are_refused(name):
     if name in ('crate_mae', 'vit_mae'):
         model = masked_autoencoder(name)[0]
     else:
-        Network, Config = networks.network(name)
+        Network, Config = networks.network_class(name), networks.config_class(name)
         model = Network(Config(image_size=(8, 12), patch_size=4, n_layer=1, n_head=2, n_embd=16))
 
     for shape in ((1, 3, 12, 8), (1, 3, 8, 8), (1, 1, 8, 12)):
@@ -113,7 +113,7 @@ def test_too_many_examples_are_refused():
 
 @pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost'])
 def test_a_task_that_somebody_adds_is_not_taken_for_text(name):
-    Network, Config = networks.network(name)
+    Network, Config = networks.network_class(name), networks.config_class(name)
 
     class Segments(Config):
         task = 'segments'

@@ -8,7 +8,7 @@ from helpers import JPEGS, equal, fails, golden, snapshot
 from safetensors.torch import save_file
 
 import sample
-from engine.networks import network
+from engine.networks import config_class, network_class
 from model_aot import AoT
 from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights, text
 from tasks import imagenet
@@ -28,7 +28,7 @@ AUTOENCODERS = 'crate_mae', 'vit_mae'
 
 def released(path, name, change=lambda sd: sd, **settings):
     """A network, and its weights in a file as its authors' training script saves it."""
-    Network, Config = network(name)
+    Network, Config = network_class(name), config_class(name)
     torch.manual_seed(0)
     model = Network(Config(**settings)).eval()
     held = {f'_orig_mod.{k}': v for k, v in change(model.to_official()).items()}

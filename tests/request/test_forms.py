@@ -19,7 +19,7 @@ import model_vit
 import model_vit_mae
 import train
 from engine.mistakes import Mistake
-from engine.networks import network
+from engine.networks import config_class, network_class
 from request.forms import check_forms
 
 FILES = (model_aot, model_crate, model_crate_alpha, model_crate_mae, model_tost, model_vit,
@@ -271,7 +271,7 @@ def test_train_says_in_one_line_what_to_delete(monkeypatch, tmp_path, capsys):
 def test_a_network_learns_the_same_in_bfloat16(name, settings):
     """On a CPU tokens are in bfloat16 from the first layer on. Without autocast nothing is
     rounded."""
-    Network, Config = network(name)
+    Network, Config = network_class(name), config_class(name)
     torch.manual_seed(0)
     model = Network(Config(**settings))
     if 'vocab_size' in settings:
