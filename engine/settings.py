@@ -151,40 +151,33 @@ def check(requested, *classes):
     for name, (value, source) in requested.items():
         if name not in fields:
             raise unknown_setting(name, source, fields)
-        if fields[name].default != '':
-            refuse_empty(name, value, source)
-        if value is True and source == TYPED and types[name] is not bool:
-            raise no_value(name, source)
-        try:
-            checked[name] = cast(value, types[name], source == TYPED)
-        except (ValueError, SyntaxError):
-            expected = EXPECTED.get(types[name], types[name])
-            example = f'--{name}={show(fields[name].default)}'
-            raise Mistake(f'{name}={show(value)} in {source}: expected {expected}, '
-                          f'as in {example}') from None
+        checked[name] = checked_value(value, source, fields[name], types[name])
     return checked
 
 
-def early(name, requested, default):
-    """A setting that is a text, and that is needed before the others can be checked. Raises Mistake
-    if somebody asked for it without a value."""
+def check_first(name, requested, cls):
+    """The value of one setting of a dataclass, which is needed before the others can be checked:
+    the one that somebody asked for, or its default."""
     if name not in requested:
-        return default
-    value, source = requested[name]
-    if not isinstance(value, str):
-        raise no_value(name, source)
-    refuse_empty(name, value, source)
-    return value
+        return getattr(cls, name)
+    return check({name: requested[name]}, cls)[name]
 
 
-def refuse_empty(name, value, source):
-    """Raises Mistake for a text without a letter, such as --out_dir=$OUT where OUT is not set."""
-    if isinstance(value, str) and not value.strip():
-        raise no_value(name, source)
-
-
-def no_value(name, source):
-    return Mistake(f'{name} in {source} has no value; type --{name}=VALUE, or leave it out')
+def checked_value(value, source, field, want):
+    """A value as the type `want` of its field. Raises Mistake if it is of another type, or if there
+    is none, as in --out_dir, or in --out_dir=$OUT where OUT is not set."""
+    is_typed_alone = value is True and source == TYPED and want is not bool
+    is_blank = isinstance(value, str) and value.strip() == ''
+    may_be_blank = field.default == ''
+    if is_typed_alone or (is_blank and not may_be_blank):
+        raise Mistake(f'{field.name} in {source} has no value; type --{field.name}=VALUE, or leave '
+                      'it out')
+    try:
+        return cast(value, want, source == TYPED)
+    except (ValueError, SyntaxError):
+        expected = EXPECTED.get(want, want)
+        raise Mistake(f'{field.name}={show(value)} in {source}: expected {expected}, as in '
+                      f'--{field.name}={show(field.default)}') from None
 
 
 def unknown_setting(name, source, known):

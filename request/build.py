@@ -1,11 +1,9 @@
-"""The network of a run: its config for a dataset, with fresh or with trained weights."""
+"""The network of a run, and the config that it gets for a dataset."""
 from engine import HERE
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, network_class
-from engine.settings import read_file
 from request.forms import check_forms
 from tasks import kind_of, task_of
-from tasks.dataset import check_classes, check_reads
 
 # {kind of data: the field by which one tells that a network reads it}
 DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
@@ -18,38 +16,16 @@ def build_network(request, meta, folder):
     where they do not fit, and if the two forms of its attention differ."""
     c = request.config
     place = folder or 'the dataset'
-    if request.checkpoint:
-        model = fitted(c, request.network, request.checkpoint, meta, place)
+    if request.checkpoint is not None:
+        from request.trained import trained_network  # here: a new run reads no trained network
+        model = trained_network(request, meta, place)
     elif c.new_head:
         raise Mistake('new_head=true needs a network to put it on: --init_from=PATH')
     else:
         Network = network_class(c.model)
-        config = config_for(c.model, request.network, meta, place)
-        model = Network(config)
+        model = Network(config_for(c.model, request.network, meta, place))
     check_forms(model)
     return model
-
-
-def fitted(c, network_settings, run, meta, folder):
-    """A trained network for the dataset in `folder`, with these settings; of a resumed run
-    exactly as that left it. c: the run's TrainConfig. Raises Mistake where network and dataset do
-    not fit."""
-    from weights.surgery import load_model  # here: a new run reads no trained network
-    check_reads(run, meta, folder)
-    new_head = run.headless != '' or c.new_head
-    if c.init_from == 'resume':
-        new_head = False
-        network_settings = {}
-    Config = config_class(run.model)
-    classifies = meta['kind'] == 'images' and hasattr(Config, 'num_classes')
-    if new_head and not classifies:
-        raise Mistake(f'model={run.model} has no classifier to replace; leave new_head out, or '
-                      'give --model of one')
-    if new_head:
-        network_settings = {'num_classes': len(meta['classes'])} | network_settings
-    elif classifies:
-        check_classes(run, meta['classes'], folder)
-    return load_model(run, new_head, **network_settings)
 
 
 # ---- networks and datasets -----------------------------------------------------------------------
@@ -81,13 +57,12 @@ def unreadable(name, kinds, kind, folder):
         return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
                        '--dataset or --model')
     dataset = SMALL_DATASET[kinds[0]]
-    command = f'python train.py --model={name} --dataset={dataset}'
-    paths = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
-    configs = [path.name for path in paths if read_file(str(path)).get('model') == name]
+    words = f'--model={name} --dataset={dataset}'
+    configs = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
     if configs:
-        command = f'python train.py config/{configs[0]}'
+        words = f'config/{configs[0].name}'
     return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
-                   f'{" or ".join(kinds)}; type {command}')
+                   f'{" or ".join(kinds)}; type python train.py {words}')
 
 
 def check_sizes(config, decided, folder):
@@ -97,8 +72,9 @@ def check_sizes(config, decided, folder):
         if name not in decided:
             continue
         size_of_config = getattr(config, name)
+        too_small = size_of_config < decided[name]
         too_large = size_of_config > decided[name] and name != 'vocab_size'
-        if size_of_config < decided[name] or too_large:
+        if too_small or too_large:
             raise Mistake(f'{name}={size_of_config} does not fit {folder}, which has '
                           f'{decided[name]}; leave it out')
 

@@ -9,10 +9,11 @@ A setting that is typed on the command line always counts. Where none is typed, 
 import dataclasses
 from pathlib import Path
 
-from engine import HERE, networks, optim, settings
+from engine import HERE, optim, settings
 from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
-from engine.settings import Requested, check, collect, filled, with_files
+from engine.networks import config_class
+from engine.settings import Requested, check, check_first, collect, filled, with_files
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
@@ -50,46 +51,41 @@ def read(files, typed, TrainConfig, AugmentConfig):
     that do not exist or do not fit."""
     classes = (TrainConfig, AugmentConfig)
     requested = with_files(files, typed)
-    names_a_file = len(files) > 0
-    init_from = settings.early('init_from', requested, TrainConfig.init_from)
+    init_from = check_first('init_from', requested, TrainConfig)
     default_config = ''
     checkpoint = None
 
     if init_from == 'scratch':
-        if not names_a_file:
+        if not files:
             default_config = DEFAULT_CONFIG
             requested = with_default_config(requested, *classes)
-        model = settings.early('model', requested, TrainConfig.model).lower()
-        values = check(requested, *classes, networks.config_class(model))
-        values['model'] = model
+        model = check_first('model', requested, TrainConfig).lower()
+        values = check(requested, *classes, config_class(model)) | {'model': model}
     else:
         from request import trained  # here: a new run reads no trained network
-        for name in ('init_from', 'out_dir', 'model', 'data_dir'):
-            requested.setdefault(name, Requested(getattr(TrainConfig, name)))
         if init_from == 'resume':
             values, checkpoint = trained.settings_to_resume(requested, *classes)
         else:
-            values, checkpoint = trained.settings_to_fine_tune(requested, names_a_file, *classes)
+            values, checkpoint = trained.settings_to_fine_tune(requested, bool(files), *classes)
 
-    check_names_are_free(values['model'], *classes)
+    network = network_settings(values['model'], values, *classes)
     config = filled(TrainConfig, values)
     steps_win_over_epochs(config, requested)
     check_config(config)
-    training_names = names_of_fields(*classes)
-    of_network = {name: value for name, value in values.items() if name not in training_names}
     augment = filled(AugmentConfig, values)
     if 'eval_crop' in requested and requested['eval_crop'].is_typed:
         settings.check_meant(augment, {'eval_crop': ('crop',)}, augment.eval_view)
-    return Request(config, augment, of_network, checkpoint, default_config)
+    return Request(config, augment, network, checkpoint, default_config)
 
 
 def with_default_config(typed, *classes):
     """The settings of the default config, with those in their place that were typed; both are
     {name: Requested}. The sizes in that file are for its own network, so another network takes only
     its settings of training. Another network or dataset gets another run directory."""
+    TrainConfig, _ = classes
     default = collect([str(HERE / DEFAULT_CONFIG)])
-    model = settings.early('model', typed, default['model'].value).lower()
-    dataset = settings.early('dataset', typed, default['dataset'].value)
+    model = check_first('model', default | typed, TrainConfig).lower()
+    dataset = check_first('dataset', default | typed, TrainConfig)
     is_default_model = model == default['model'].value
     is_default_dataset = dataset == default['dataset'].value
 
@@ -99,6 +95,17 @@ def with_default_config(typed, *classes):
     if not is_default_model or not is_default_dataset:
         default['out_dir'] = Requested(f'out/{model}_{dataset}', DEFAULT_CONFIG)
     return default | typed
+
+
+def network_settings(model, values, *classes):
+    """Those of the values, {name: value}, that are settings of the network. Raises Mistake if it
+    has a setting with the name of one of training."""
+    names = names_of_fields(config_class(model))
+    twice = names & names_of_fields(*classes)
+    if twice:
+        raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
+                      'already; give it another name')
+    return {name: value for name, value in values.items() if name in names}
 
 
 # ---- checks --------------------------------------------------------------------------------------
@@ -121,15 +128,8 @@ def check_config(c):
                       'run starts; name another --out_dir')
 
 
-def check_names_are_free(model, *classes):
-    """Raises Mistake where a network has a setting with the name of one of training."""
-    twice = names_of_fields(*classes) & names_of_fields(networks.config_class(model))
-    if twice:
-        raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
-                      'already; give it another name')
-
-
 def names_of_fields(*classes):
+    """The names of the settings of some dataclasses."""
     names = set()
     for cls in classes:
         names.update(f.name for f in dataclasses.fields(cls))

@@ -1,5 +1,5 @@
-"""The settings of a run that begins with trained weights: one that goes on, or one that is
-fine-tuned. And what a command that looks at a trained network is asked for."""
+"""The settings and the network of a run that begins with trained weights: one that goes on, or one
+that is fine-tuned. And what a command that looks at a trained network is asked for."""
 import dataclasses
 
 import torch
@@ -8,9 +8,11 @@ from engine.checkpoint import run_directory, weights_of
 from engine.distributed import print_main
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, configs, network_class
-from engine.settings import Requested, check, collect, early, filled, show
+from engine.settings import Requested, check, check_first, collect, filled, show
 from tasks import task_of
+from tasks.dataset import check_classes, check_reads
 from weights.runs import open_last, open_run, own_or_shipped, read_config, tell_if_shipped
+from weights.surgery import load_model
 
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
@@ -21,22 +23,22 @@ NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'ta
 GONE = {'fsdp'}
 
 
-def settings_to_resume(requested, *classes):
+def settings_to_resume(requested, TrainConfig, AugmentConfig):
     """(settings, Run) of a run that goes on: its own settings, with those in their place that were
-    typed. requested: {name: Requested}."""
-    out_dir = early('out_dir', requested, '')
+    typed. requested: {name: Requested}. Raises Mistake for a typed one that a run must keep."""
+    out_dir = check_first('out_dir', requested, TrainConfig)
     run = open_last(out_dir)
     Config = config_class(run.model)
-    old = settings_of(run, *classes) | run.network
+    old = settings_of(run, TrainConfig, AugmentConfig) | run.network
 
     typed = {}    # what changes the run
     ignored = []  # what a config file says otherwise than the run
-    for name, value in check(requested, *classes, Config).items():
+    for name, value in check(requested, TrainConfig, AugmentConfig, Config).items():
         if same_value(value, old.get(name)):
             continue
         if requested[name].is_typed:
             typed[name] = value
-        elif requested[name].source:
+        else:
             ignored.append(name)
     refuse_changes(typed, old, FIXED | {f.name for f in dataclasses.fields(Config)}, out_dir)
 
@@ -68,28 +70,27 @@ def refuse_changes(typed, old, fixed, out_dir):
 
 # ---- fine-tuning ---------------------------------------------------------------------------------
 
-def settings_to_fine_tune(requested, names_a_file, *classes):
-    """(settings, Run) of a new run from trained weights. Where no config file is named, the
-    settings of their training stand behind what is typed."""
-    asked = early('init_from', requested, '')
+def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
+    """(settings, Run) of a new run from trained weights. What is typed stands before the config
+    files, or where none is named, before the settings with which the weights were trained.
+    requested: {name: Requested}."""
+    classes = (TrainConfig, AugmentConfig)
+    asked = check_first('init_from', requested, TrainConfig)
     path = own_or_shipped(asked)
-    wanted_model = early('model', requested, '')
-    if requested['model'].source == '':  # the default, which nobody asked for
-        wanted_model = ''
-    run = open_run(path, wanted_model.lower())
+    wanted_model = ''  # the one of the trained network
+    if 'model' in requested:
+        wanted_model = check_first('model', requested, TrainConfig).lower()
+    run = open_run(path, wanted_model)
     values = check(requested, *classes, config_class(run.model))
     tell_if_shipped(asked, path)
+
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
-        inherited = settings_of(run, *classes)
-        for name in NOT_INHERITED | settings_without_meaning(run, path):
-            inherited.pop(name, None)
-        values = inherited | typed
+        values = inherited_settings(run, path, *classes) | typed
     if run.missing:
         # the sizes in a config file are those of a new network, and here the weights decide
         for name in run.network.keys() - typed.keys():
             values.pop(name, None)
-        TrainConfig, _ = classes
         run = with_fresh_weights(run, values, values.get('seed', TrainConfig.seed))
     if 'dataset' not in values:
         raise Mistake(f'--init_from={path} does not say what to train on: give --dataset, such as '
@@ -97,14 +98,19 @@ def settings_to_fine_tune(requested, names_a_file, *classes):
     return values | {'model': run.model, 'init_from': path}, run
 
 
-def settings_without_meaning(run, path):
-    """The names of settings that have a meaning for the task of the run at `path`, but not for that
-    of `run`, which starts from it."""
-    def settings_of_task(some_run):
-        config = config_from(config_class(some_run.model), some_run.network)
-        return set(task_of(config).settings)
+def inherited_settings(run, path, *classes):
+    """The settings of training that a new run takes over from the one at `path`, from which it
+    starts as `run`. Those that mean something for the task of that one alone are left out."""
+    inherited = settings_of(run, *classes)
+    without_meaning = task_settings(read_config(run_directory(path))) - task_settings(run)
+    for name in NOT_INHERITED | without_meaning:
+        inherited.pop(name, None)
+    return inherited
 
-    return settings_of_task(read_config(run_directory(path))) - settings_of_task(run)
+
+def task_settings(run):
+    """The names of settings that only some tasks have, and that of this run too."""
+    return set(task_of(config_from(config_class(run.model), run.network)).settings)
 
 
 def with_fresh_weights(run, values, seed):
@@ -134,13 +140,37 @@ def settings_of(run, *classes):
     return {'model': run.model} | check(requested, *classes)
 
 
+# ---- the network ---------------------------------------------------------------------------------
+
+def trained_network(request, meta, folder):
+    """The network of a Request that begins with trained weights, for the dataset in `folder` with
+    this meta.json. Of a run that goes on it is exactly as that left it. Raises Mistake where
+    network and dataset do not fit."""
+    run = request.checkpoint
+    changes = request.network
+    new_head = request.config.new_head or run.headless != ''
+    if request.config.init_from == 'resume':
+        new_head = False
+        changes = {}
+    check_reads(run, meta, folder)
+    classifies = meta['kind'] == 'images' and hasattr(config_class(run.model), 'num_classes')
+    if new_head and not classifies:
+        raise Mistake(f'model={run.model} has no classifier to replace; leave new_head out, or '
+                      'give --model of one')
+    if new_head:
+        changes = {'num_classes': len(meta['classes'])} | changes
+    elif classifies:
+        check_classes(run, meta['classes'], folder)
+    return load_model(run, new_head, **changes)
+
+
 # ---- programs that look at a trained network -----------------------------------------------------
 
 def from_command_line(argv, Settings):
     """Command line -> (Settings, the Run of its `ckpt`, settings of the network that
     were typed, such as another image_size)."""
     requested = collect(argv)
-    asked = early('ckpt', requested, Settings.ckpt)
+    asked = check_first('ckpt', requested, Settings)
     path = own_or_shipped(asked)
     requested['ckpt'] = Requested(path)
     try:

@@ -59,6 +59,7 @@ def open_run(path, wanted_model=''):
     if folder == Path(path):
         weights_file = folder / 'best.safetensors'
     run.weights, run.step = read_weights(weights_file)
+
     if wanted_model and hasattr(network_class(wanted_model), 'begun_from'):
         return as_beginning(run, wanted_model)
     Network = network_class(run.model)
@@ -66,15 +67,10 @@ def open_run(path, wanted_model=''):
         run = Network.opened(run)  # the run of a network inside this one, such as a teacher
     if wanted_model in ('', run.model):
         return run
-
-    Network = network_class(run.model)  # `opened` may have put another one in its place
-    startable = run.model
-    if hasattr(Network, 'classifier'):
-        startable = Network.classifier[0]
-    if startable != wanted_model:
-        raise Mistake(f'model={wanted_model} cannot start from {path}, which holds '
-                      f'model={run.model}; give --model={startable}')
-    return as_classifier(run)
+    if wanted_model == classifier_of(run.model):
+        return as_classifier(run)
+    raise Mistake(f'model={wanted_model} cannot start from {path}, which holds model={run.model}; '
+                  f'give --model={classifier_of(run.model) or run.model}')
 
 
 def own_or_shipped(path):
@@ -249,18 +245,23 @@ def restore(run, average, optimizers, scaler):
 
 # ---- a run as that of another network ------------------------------------------------------------
 
+def classifier_of(model_name):
+    """The network that classifies with the encoder of a masked autoencoder; '' of any other
+    network."""
+    name, _ = getattr(network_class(model_name), 'classifier', ('', {}))
+    return name
+
+
 def as_classifier(run):
-    """A masked autoencoder as the classifier that can start from its encoder: patch map, class
-    token, positions (trained from now on), layers and final LayerNorm. `fitted` adds the head that
-    it lacks."""
-    # a masked autoencoder names the network that classifies with its encoder, and the settings that
-    # this network must have
-    Autoencoder = network_class(run.model)
-    model_name, required = Autoencoder.classifier
+    """The run of a masked autoencoder as one of the classifier that can start from its encoder:
+    patch map, class token, positions (trained from now on), layers and final LayerNorm. It is
+    headless: `trained_network` adds the head."""
+    # the autoencoder names the classifier, and the settings that this one must have
+    model_name, required = network_class(run.model).classifier
     Classifier = network_class(model_name)
     Config = config_class(model_name)
     fields = {f.name for f in dataclasses.fields(Config)}
-    network_settings = {k: v for k, v in run.network.items() if k in fields}
+    network_settings = {name: value for name, value in run.network.items() if name in fields}
     network_settings.update(required)
     with torch.device('meta'):  # takes no memory
         wanted = Classifier(Config(**network_settings)).state_dict()
@@ -285,7 +286,7 @@ def as_beginning(run, wanted_model):
     it. A run of wanted_model has all weights. Those of another run become the network inside;
     `missing` then tells which weights are still to be drawn. Raises Mistake if the run does
     not fit in there."""
-    if hasattr(network_class(run.model), 'classifier'):
+    if classifier_of(run.model):
         # inside another network it needs no classifier
         run = dataclasses.replace(as_classifier(run), headless='')
     try:

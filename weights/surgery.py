@@ -19,33 +19,37 @@ def load_model(run, new_head=False, **changes):
         raise Mistake('these are the weights of a masked autoencoder, which has no classifier yet: '
                       f'give --model={run.headless}, or train one: train.py --init_from=PATH '
                       f'--model={run.model}')
-    Network = network_class(run.model)
     Config = config_class(run.model)
     old = config_from(Config, run.network)
-    config = config_from(Config, run.network | changes)
-    for name in FIXED_OF_NETWORK:
-        if getattr(old, name, 0) != getattr(config, name, 0):
-            raise Mistake(f'the network was trained with {name}={show(getattr(old, name))}; leave '
-                          f'{name} out')
-    model = Network(config)
+    new = config_from(Config, run.network | changes)
+    check_fixed(old, new)
+
+    Network = network_class(run.model)
+    model = Network(new)
     weights = dict(run.weights)
     if new_head:
         weights.update(fresh_head(model))
-    if has_other_positions(old, config):
-        for name in weights:  # also student.net.embed.pos, of the network inside DINO
-            if name.endswith(('embed.pos', 'decoder_pos')):
-                weights[name] = resize_positions(weights[name], grid(old), grid(config))
-    wanted = weights_of(model)
-    if is_shorter(old, config):
-        cut_positions(weights, wanted, old.block_size, config.block_size)
+    if has_other_positions(old, new):
+        interpolate_positions(weights, grid(old), grid(new))
+    if is_shorter(old, new):
+        cut_positions(weights, weights_of(model), old.block_size, new.block_size)
+
     changed = {}
     for name in changes:
-        if getattr(old, name) != getattr(config, name):
-            changed[name] = getattr(old, name), getattr(config, name)
-    check_fits(weights, wanted, changed)
+        if getattr(old, name) != getattr(new, name):
+            changed[name] = getattr(old, name), getattr(new, name)
+    check_fits(weights, weights_of(model), changed)
     check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)
     return model.eval()
+
+
+def check_fixed(old, new):
+    """Raises Mistake if a new config differs from the old one in a setting that must stay."""
+    for name in FIXED_OF_NETWORK:
+        if getattr(old, name, 0) != getattr(new, name, 0):
+            raise Mistake(f'the network was trained with {name}={show(getattr(old, name))}; leave '
+                          f'{name} out')
 
 
 def fresh_head(model):
@@ -63,6 +67,14 @@ def has_other_positions(old, new):
     same_size = getattr(old, 'image_size', 0) == getattr(new, 'image_size', 0)
     same_patches = getattr(old, 'patch_size', 0) == getattr(new, 'patch_size', 0)
     return same_patches and not same_size
+
+
+def interpolate_positions(weights, old, new):
+    """Make the positions among the weights, {name: tensor}, those of another grid. old, new: (rows,
+    columns)."""
+    for name in weights:  # also student.net.embed.pos, of the network inside DINO
+        if name.endswith(('embed.pos', 'decoder_pos')):
+            weights[name] = resize_positions(weights[name], old, new)
 
 
 def resize_positions(pos, old, new):
