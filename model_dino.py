@@ -169,17 +169,6 @@ def cross_entropy(student, P_t, temperature):
     return torch.stack(losses).mean()
 
 
-def distillation_loss(student, teacher, centre, teacher_temperature, student_temperature=0.1):
-    """DINO's loss in nats, eqs. (1) to (3), a float32 tensor with one number. It is here for other
-    programs; DINO below calls the two functions above.
-
-    student: outputs of the student (crops, B, K), the two large crops first. teacher: outputs of
-    the teacher (2, B, K). centre: (K,). The teacher gets no gradient. Nothing is checked.
-    """
-    P_t = probabilities(teacher, centre, teacher_temperature)       # (2, B, K)
-    return cross_entropy(student, P_t, student_temperature)
-
-
 def next_centre(centre, teacher, momentum=0.9):
     """The centre (K,) after a step in which the teacher's outputs were (2, B, K), eq. (4)."""
     mean = teacher.float().mean(dim=(0, 1))                 # (K,)
@@ -188,31 +177,11 @@ def next_centre(centre, teacher, momentum=0.9):
 
 # ---- the objective of SimDINO -------------------------------------------------------------------
 
-def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
-    """SimDINO's loss, - c alignment - expansion, a float64 tensor with one number. It is here for
-    other programs; DINO below calls `simdino_terms`.
-
-    student: features of the student (crops, B, p), the two large crops first. teacher: features of
-    the teacher (2, B, p), which get no gradient. c is the weight w of the alignment. Raises
-    ValueError if a feature has not the length 1, if a large crop is missing, if eps is not above 0,
-    and if c is below 0.
-    """
-    if len(student) < 2 or len(teacher) != 2:
-        raise ValueError(f'{len(student)} crops of the student and {len(teacher)} of the teacher; '
-                         'give the two large ones of both')
-    if eps <= 0 or c < 0:
-        raise ValueError(f'eps={eps} must be above 0, and c={c} not below 0')
-    if not has_length_1(student) or not has_length_1(teacher):
-        raise ValueError('features are not of length 1; divide each by its length')
-    alignment, expansion = simdino_terms(student, teacher, eps, pair)
-    return -c * alignment - expansion
-
-
 def simdino_terms(student, teacher, eps, pair, processes=1):
     """(alignment, expansion) of SimDINO's loss, two float64 tensors with one number each.
 
-    student: (crops, B, p). teacher: (2, B, p). The arguments are those of simdino_loss, but nothing
-    is checked. processes: how many processes there are; each has B of the N pictures.
+    student: features of length 1, (crops, B, p), the two large ones first. teacher: (2, B, p); they
+    get no gradient. processes: how many processes there are; each has B of the N pictures.
     """
     teacher = teacher.detach()
     if student.device.type == 'mps':                        # MPS has no float64

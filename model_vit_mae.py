@@ -219,12 +219,6 @@ class ViTMAE(nn.Module):
         error = error.square().mean(dim=2)                  # of each patch: (B, N)
         return (error * hidden).sum() / hidden.sum()        # of hidden patches alone
 
-    def encode(self, x):
-        """Pictures (B, C, H, W) with nothing hidden -> tokens (B, N + 1, d), after the norm."""
-        z = self.embed(x)                                   # (B, N + 1, d)
-        z = self.layers(z)                                  # one layer after the other
-        return self.norm(z)
-
     def features(self, x):
         """Pictures (B, C, H, W) with nothing hidden -> what a classifier would see (B, d). As in
         the classifiers, the norm comes after the mean."""

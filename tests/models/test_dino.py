@@ -2,7 +2,6 @@
 teacher. Small crops are read with interpolated positions. A collapse ends if two crops correlate
 above the threshold."""
 import json
-import math
 
 import pytest
 import torch
@@ -11,8 +10,8 @@ from helpers import ROOT
 from torch._dynamo.testing import CompileCounter
 
 from engine import networks
-from model_dino import (DINO, DINOConfig, DINOHead, cosine, distillation_loss, next_centre,
-                        simdino_loss, simdino_terms)
+from model_dino import (DINO, DINOConfig, DINOHead, cosine, cross_entropy, next_centre,
+                        probabilities, simdino_terms)
 from scoring.flops import train_flops
 from train import TrainConfig, learning_rate_factor, weight_decay_at
 from weights.surgery import resize_positions
@@ -30,6 +29,16 @@ def noise(*shape, seed):
 
 def features(*shape, seed=1):
     return F.normalize(noise(*shape, seed=seed), dim=-1)
+
+
+def distillation_loss(student, teacher, centre, teacher_temperature, student_temperature=0.1):
+    P_t = probabilities(teacher, centre, teacher_temperature)
+    return cross_entropy(student, P_t, student_temperature)
+
+
+def simdino_loss(student, teacher, eps=0.05, c=1.0, pair=True):
+    alignment, expansion = simdino_terms(student, teacher, eps, pair)
+    return -c * alignment - expansion
 
 
 def crops_of_3_pictures(n_small=2):
@@ -246,22 +255,6 @@ def test_without_a_cholesky_factor_the_expansion_is_no_number():
 
     assert alignment.isfinite()
     assert expansion.isnan()
-
-
-@pytest.mark.parametrize('change', [
-    dict(student=features(1, 6, 16)),
-    dict(teacher=features(1, 6, 16)),
-    dict(eps=0.0),
-    dict(c=-1.0),
-    dict(student=2 * features(4, 6, 16)),
-    dict(teacher=0 * features(2, 6, 16)),
-    dict(student=math.nan * features(4, 6, 16)),
-], ids=str)
-def test_vectors_and_settings_that_simdino_does_not_know_are_refused(change):
-    vectors = dict(student=features(4, 6, 16), teacher=features(2, 6, 16))
-
-    with pytest.raises(ValueError):
-        simdino_loss(**vectors | change)
 
 
 # ---- how large an expansion can be: the published recipe in one process of 64 pictures, and of 512

@@ -473,7 +473,7 @@ def test_crate_mae_on_whole_pictures():
     heads = w.unflatten(2, (4, 12)).transpose(1, 2)
     scores = heads @ heads.mT / math.sqrt(12)
 
-    agree(model.encode(x), expected['encoder_norm_output'])
+    agree(model.norm(model.layers(model.embed(x))), expected['encoder_norm_output'])
     agree(w, expected['last_encoder_layer_subspace_coordinates'])
     agree(scores.softmax(-1), expected['last_encoder_layer_attention'])
 
@@ -481,7 +481,7 @@ def test_crate_mae_on_whole_pictures():
 def test_features_of_crate_mae_are_its_class_token():
     model, _, x = golden_pictures('crate_mae')
 
-    assert torch.allclose(model.features(x), model.encode(x)[:, 0])
+    assert torch.allclose(model.features(x), model.norm(model.layers(model.embed(x)))[:, 0])
 
 
 def test_tokens_of_vit_mae():
