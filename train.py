@@ -83,7 +83,7 @@ class TrainConfig:
     warmup_iters: int = 100                 # steps of linear warm-up
     warmup_epochs: float = 0.0              # warm-up in passes over the data; 0: warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0: max_iters
-    min_lr: float = 6e-5                    # lowest learning_rate; muon_lr falls in proportion
+    min_lr: float = 6e-5                    # where learning_rate ends; muon_lr falls likewise
 
     # validation, logs, checkpoints
     eval_interval: int = 250                # steps between validations, which write checkpoints
@@ -93,7 +93,7 @@ class TrainConfig:
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
     show_samples: bool = True               # print what the network writes or sees at validations
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # pictures: steps between scores of features; 0: never
+    probe_interval: int = 0                 # pictures: score features at these validations; 0: no
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
     keep_checkpoints: bool = False          # keep the weights of every validation
     checkpoint_minutes: float = 15.0        # write last.pt between validations too; 0: never
@@ -103,7 +103,7 @@ class TrainConfig:
     tensorboard: bool = False               # log to TensorBoard too (pip install tensorboard)
 
     # hardware
-    workers: int = -1                       # processes that decode JPEG; -1: as many as cores
+    workers: int = -1                       # processes that decode JPEG; -1: by the cores, to 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto: cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: what is fast here
     compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
@@ -125,7 +125,8 @@ def main(argv):
         from request.help import version
         print(version())
         return None
-    return train(start.read(*settings.split(argv), TrainConfig, AugmentConfig))
+    files, typed = settings.split(argv)
+    return train(start.read(files, typed, TrainConfig, AugmentConfig))
 
 
 def train(request):  # noqa: C901 (long, because the loop stands in it whole)
@@ -281,7 +282,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                                    f'{clock.training_seconds:.1f} s of training')
                         finished = True
 
-                if not validated:  # nothing has tried the weights that are saved now
+                if not validated:  # then one batch tries the weights that are saved now
                     evaluate(raw_model, task, device, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, best_error,
                               clock.training_seconds)
@@ -298,7 +299,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
             mean_loss = 0.0
             mean_extras = Counter()
-            # with 2 processes, n_passes is half of gradient_accumulation_steps: each has other rows
+            # n_passes: of this process; several processes share the rows of a step
             for micro_step in range(task.n_passes):
                 x, y = next(batches)
                 if world_size() > 1:
@@ -327,9 +328,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             if c.grad_clip > 0:
                 torch.nn.utils.clip_grads_with_norm_(raw_model.parameters(), c.grad_clip, grad_norm)
 
-            # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step by
-            # itself would hold back only the one with this gradient.) scaler.update then lowers the
-            # scale
+            # Where a float16 gradient overflows, no optimizer takes this step. (scaler.step alone
+            # would skip only the optimizer whose gradients overflowed.) scaler.update then lowers
+            # the scale
             overflow = scaler.is_enabled() and not grad_norm.isfinite()
             if not overflow:
                 for optimizer in optimizers:
@@ -343,7 +344,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             is_finite = mean_loss.isfinite()
             if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
                 is_finite = is_finite & grad_norm.isfinite()
-            bad_step = torch.where(is_finite, math.inf, step)
+            bad_step = torch.where(is_finite, math.inf, step)  # infinity: this step is good
             first_bad_step = torch.minimum(first_bad_step, bad_step)
 
             if average is not None:
@@ -449,9 +450,9 @@ def raise_if_diverged(first_bad_step):
 # ---- validation ---------------------------------------------------------------------------------
 
 def evaluate(model, task, device, step, signals=(), most_batches=None):
-    """{name: number} of a validation, or None if a signal came meanwhile. Raises Mistake if a
-    weight or the loss is not finite. Finite weights have then met numbers that they make infinite,
-    in a module that the message names."""
+    """{name: number} of a validation, or None if a signal came meanwhile. most_batches: look at no
+    more than these. Raises Mistake if a weight or the loss is not finite. If it is the loss alone,
+    the message names the module that made the first such number."""
     if not all(p.isfinite().all() for p in model.parameters()):
         raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
     batches = islice(task.validation_batches(), most_batches)

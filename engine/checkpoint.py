@@ -207,7 +207,7 @@ class RunDirectory:
             os.replace(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
     def save_last(self, model, average, optimizers, scaler, step, best_error, seconds):
-        """Write last.pt, from which `restore` in trained.py goes on."""
+        """Write last.pt, from which `restore` in weights/runs.py goes on."""
         if not is_main():
             return
         average_weights = None

@@ -2,28 +2,29 @@
 and no list does. The file sets one name, Task, a class with all that is particular to the task:
 
     kind                what it reads: 'text', 'images' or 'functions'
-    settings            names of those settings that only some tasks have, and this one too
+    settings            of the settings that not every task has, the names of those that it has
     unit                what is counted: tokens, pictures or prompts
     tokens_per_row      how many of them a row of a batch has
     extra_tokens        how many tokens the network knows beside those of the dataset
     shares_passes       whether all processes must share each forward pass
     held_out            the name of the split that a run validates on
     open_split          one split of the dataset: 'train', or the one that is held out
-    train_options,      what the split is asked for beside its rows, in training and in validation,
-    valid_options       such as random numbers for each picture: {keyword: value}
+    train_options,      keywords with which the splits are asked for batches, in training and in
+    valid_options       validation, such as how many random numbers a picture needs
     valid_rows          rows of a validation batch
     take                a batch as a split gives it -> (x, y) for the network
     metrics             what validation measures in one batch
     finish              what validation prints and logs, from the metrics of all batches
     error               the number that best.safetensors is chosen by, smaller is better;
                         None: losses of two steps cannot be compared, keep the latest weights
-    warning, note       a line about a validation, or before the first step; or ''
+    warning             a line about a validation, or ''
+    note                a line before the first step, or ''
     sample              what the network makes of a few examples, in a line; or ''
     score, look         commands that show a trained network
 
 BaseTask below has what most tasks have in common; docs/extend.md shows how to write one. train.py
 asks an object of the class for training_batches and validation_batches, eval.py for all_batches.
-What tasks read is in text.py, pictures.py, views.py and regression.py.
+What tasks read is in text.py, pictures.py and regression.py.
 """
 import importlib
 import math
@@ -219,15 +220,15 @@ def choose(c, augment, folder, model, device):
 def share_of_step(passes, rows, rank, world_size, shares_passes=False):
     """(number of forward passes of this process in a step, for each the slice of the step's rows
     that it computes). A step has `passes` times `rows` rows. The processes share them: each has
-    passes of its own where these can be divided, else each has a part of every pass.
-    shares_passes: each must have a part of every pass, because the loss compares its rows."""
+    passes of its own where these can be divided, else smaller passes. shares_passes: each must have
+    a part of every pass, because the loss compares the rows of a pass."""
     if shares_passes or passes % world_size != 0:
         own_passes = passes
         own_rows = rows // world_size
     else:
         own_passes = passes // world_size
         own_rows = rows
-    if own_passes * own_rows * world_size != passes * rows:
+    if own_passes * own_rows * world_size != passes * rows:  # a division left a remainder
         setting = 'batch_size' if shares_passes else 'one of them'
         raise Mistake(f'{world_size} processes cannot share gradient_accumulation_steps={passes} '
                       f'of batch_size={rows}; make {setting} a multiple of {world_size}')

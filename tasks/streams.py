@@ -1,6 +1,5 @@
-"""What random numbers of the batches are for. The number here is the last one of the seed that they
-are drawn with, so no two uses share a stream. Only the places of training's texts are drawn with
-(seed, step) alone.
+"""What the random numbers of batches are for. Each is drawn with a seed of several numbers, and the
+last of them is one of these. (The places of texts in training are drawn with (seed, step) alone.)
 """
 PICTURE_NUMBERS = 1         # (seed, step, ..): of the pictures of a training step
 PICTURE_ORDER = 2           # (seed, epoch, ..)

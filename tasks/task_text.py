@@ -41,12 +41,12 @@ class NextToken(BaseTask):
         count = (y != -1).sum().item()
         if self.valid.counted is not None:  # the tokens to learn are not all of the text
             return count, {'loss': loss}
-        # the loss of these tokens, at the number of tokens in a byte of the whole split
+        # bits per token, times the tokens per byte of the whole split
         bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
         return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
 
     def sample(self, model):
-        """How the network continues the first words of the text that is held out."""
+        """How the network continues the first tokens of the text that is held out."""
         if self.tokenizer is None:
             self.tokenizer = tokenizer_or_none(self.valid.tokenizer)
         if self.tokenizer is None:

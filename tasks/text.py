@@ -1,7 +1,7 @@
 """Text: one split of a prepared dataset, as sequences.
 
-No batch depends on a hidden random stream. It is a function of (seed, step), so a resumed run sees
-what an uninterrupted one sees, on any number of processes.
+Each batch of training is a function of (seed, step) alone. So a resumed run sees what an
+uninterrupted one sees, on any number of processes.
 """
 from pathlib import Path
 
@@ -55,8 +55,8 @@ class TextSplit:
 
     def fixed(self, n, n_batches, rank=0, world_size=1):
         """Validation: n_batches batches of n sequences, evenly spaced over the split and always
-        the same; of these every world_size-th, from the rank-th on. A split so short that the
-        sequences would overlap gives fewer."""
+        the same; of these every world_size-th, from the rank-th on. A short split gives fewer
+        sequences, so that none overlap."""
         last = len(self.tokens) - self.block_size - 1
         count = min(n * n_batches, len(self))
         starts = np.linspace(0, last, count).astype(np.int64)
