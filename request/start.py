@@ -31,7 +31,8 @@ RANGES = {  # {(least, most): settings of train.py}
     (0, 2 ** 32 - 1): ('seed',),
     (1e-30, NO_LIMIT): ('learning_rate',),
     (1e-9, 1): ('train_share',),
-    (-1, NO_LIMIT): ('weight_decay_end', 'workers'),
+    (-1, NO_LIMIT): ('weight_decay_end',),
+    (-1, 1024): ('workers',),
     (0, 1 - 1e-9): ('beta1', 'beta2', 'momentum', 'ema'),
 }
 

@@ -10,6 +10,7 @@ import train
 from engine import settings
 from request.start import read
 from tasks.augment import AugmentConfig
+from engine.mistakes import Mistake
 from weights.runs import read_last
 
 
@@ -132,6 +133,12 @@ def test_a_run_of_an_earlier_version_goes_on_whatever_it_said_of_fsdp(picture_ru
     (out / 'config.json').write_text(json.dumps(config))
     go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
     assert read_last(out)['step'] == 7 and 'fsdp' not in config_of(out)
+
+
+@pytest.mark.parametrize('word', ['--eval_crop=1e-9', '--workers=100000'])
+def test_a_value_that_no_machine_can_serve_is_refused_by_its_range(word):
+    with pytest.raises(Mistake, match=f'{word[2:9]}.* must be at least .* and at most'):
+        start(word)
 
 
 # ---- fine-tuning
