@@ -64,9 +64,12 @@ def fresh_head(model):
 
 def has_other_positions(old, new):
     """Whether pictures have another size, in the same patches."""
-    same_size = getattr(old, 'image_size', 0) == getattr(new, 'image_size', 0)
+    old_size = getattr(old, 'image_size', 0)
+    new_size = getattr(new, 'image_size', 0)
+    if old_size == 0 or new_size == 0:  # one of them reads no pictures
+        return False
     same_patches = getattr(old, 'patch_size', 0) == getattr(new, 'patch_size', 0)
-    return same_patches and not same_size
+    return same_patches and old_size != new_size
 
 
 def interpolate_positions(weights, old, new):

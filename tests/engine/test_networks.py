@@ -70,6 +70,11 @@ def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
         load_model(held_of(name, text_network(name, **own)), **setting)
 
 
+def test_a_network_of_pictures_is_none_of_text():
+    with pytest.raises(Mistake, match='image_size=0, but the weights have image_size=8,8'):
+        load_model(held_of('crate', text_network('crate', image_size=(8, 8), patch_size=(4, 4))), image_size=0)
+
+
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
 @pytest.mark.parametrize('pool', ['cls', 'mean'])
 def test_the_classifier_with_the_encoder_has_its_features(name, pool):
