@@ -167,8 +167,8 @@ def trained_network(request, meta, folder):
 # ---- programs that look at a trained network -----------------------------------------------------
 
 def from_command_line(argv, Settings):
-    """Command line -> (Settings, the Run of its `ckpt`, settings of the network that
-    were typed, such as another image_size)."""
+    """Command line -> (Settings, the Run of its `ckpt`, settings of the network that were typed,
+    such as another image_size)."""
     requested = collect(argv)
     asked = check_first('ckpt', requested, Settings)
     path = own_or_shipped(asked)
