@@ -40,6 +40,7 @@ OF_ONE = [
     ('aot', dict(gelu='relu'), 'gelu'),
     ('aot', dict(init='one'), 'init'),
     ('aot', dict(attn='mhsa', tie_out=True), 'tie_out'),
+    ('aot', dict(n_dims=-3), 'n_dims'),
     ('crate', dict(ista='hard'), 'ista'),
     ('crate_mae', dict(n_embd=30, n_head=5), 'n_embd'),
     ('vit_mae', dict(n_embd=30, n_head=5), 'n_embd'),
