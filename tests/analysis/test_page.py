@@ -21,6 +21,7 @@ from analysis.subjects import Subject
 from engine import networks
 from engine.mistakes import Mistake
 from tasks.augment import denormalize, normalize
+from weights.runs import Run
 
 NODE = shutil.which('node')
 BROWSER = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome', 'chrome'))), None)
@@ -61,7 +62,7 @@ def rounded(name):
 
 def in_javascript(tmp_path, file, model, code, **given):
     """What `code` returns in Node, as numpy arrays; it finds `net`, and `given` by their names."""
-    subject = Subject('a run', {'model': file, 'data': {}}, model, 'a run', 'C0')
+    subject = Subject('a run', Run(file, {}, {}, {}), model, 'a run', 'C0')
     given |= {'network': page.network(subject)}
     (tmp_path / 'given.json').write_text(json.dumps(given))
     (tmp_path / 'run.js').write_text(
@@ -146,7 +147,7 @@ def test_a_page_notices_a_network_that_somebody_edited(name, fork, tmp_path, mon
     file, model = rounded(name)
     given, x = random_input(model)
     sample = {'ids': given} if kind_of(name) == 'text' else {'picture': base64.b64encode(bytes(given)).decode()}
-    subject = Subject('a run', {'model': file, 'data': {}}, model, 'a run', 'C0')
+    subject = Subject('a run', Run(file, {}, {}, {}), model, 'a run', 'C0')
     off = in_javascript(tmp_path, file, model, 'return Network.deviation(net, input, expected);', input=given,
                         expected=page.last_token(subject, sample))
     assert off > 0.1 if fork else off < 1e-3
@@ -154,7 +155,7 @@ def test_a_page_notices_a_network_that_somebody_edited(name, fork, tmp_path, mon
 
 def test_a_network_with_other_weights_is_refused_by_their_name(place, monkeypatch):
     model = networks.network_class('aot')(networks.config_class('aot')(**ALL['aot_text'][1]))
-    subject = Subject('a run', {'model': 'aot', 'data': {'tokenizer': {'name': 'bytes'}}}, model, 'a run', 'C0')
+    subject = Subject('a run', Run('aot', {}, {}, {'tokenizer': {'name': 'bytes'}}), model, 'a run', 'C0')
     page.check([subject])
     model.layers[1].attn.temperature = torch.nn.Parameter(torch.ones(2, 1))
     with pytest.raises(Mistake, match='layers.1.attn.temperature'):
@@ -263,7 +264,7 @@ def test_names_from_elsewhere_cannot_end_the_script(write):
 def test_a_network_without_labels_has_no_classes():
     """As DINO's, which opens as CRATE with one class that means nothing."""
     Network, Config = networks.network_class('crate'), networks.config_class('crate')
-    subject = Subject('', {'model': 'crate', 'data': {}}, Network(Config(**PICTURES, num_classes=1)), '', 'C0')
+    subject = Subject('', Run('crate', {}, {}, {}), Network(Config(**PICTURES, num_classes=1)), '', 'C0')
     assert page.network(subject)['classes'] is None
 
 
