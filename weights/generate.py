@@ -14,6 +14,7 @@ So `agrees` tries the cache first. If the logits differ, the whole text is read 
 token.
 """
 import warnings
+from bdb import BdbQuit
 
 import torch
 
@@ -207,6 +208,8 @@ def agrees(model, device, length, cache=None):
         try:
             for n in range(n_first, length + 1):
                 logits = next_logits(model, x[:, :n], cache)
+        except BdbQuit:  # somebody ends the program in a debugger
+            raise
         except Exception:  # such as of a layer that needs more than one token
             return False
     # bfloat16 rounds more than float32, and so may a GPU that multiplies float32 in TF32

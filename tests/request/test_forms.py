@@ -2,6 +2,7 @@
 computes, and a run stops if somebody edits them and leaves the kernel in front of them."""
 import inspect
 import sys
+from bdb import BdbQuit
 from contextlib import nullcontext
 
 import pytest
@@ -237,6 +238,19 @@ def test_frozen_weights_and_a_learned_scalar_are_checked_too(monkeypatch):
         layer.attn.temperature = torch.nn.Parameter(torch.tensor(2.0))
     with torch.no_grad(), pytest.raises(Mistake):
         check_forms(model)
+
+
+def quit_debugger(*args, **settings):
+    raise BdbQuit
+
+
+def test_who_quits_a_debugger_in_attention_ends_the_program(monkeypatch):
+    """Neither the comparison of both forms nor the trial of a cache goes on then."""
+    model = loud(text_network('aot'))
+    monkeypatch.setattr(model_aot, 'attention', quit_debugger)
+    for call in (lambda: check_forms(model), lambda: model.generate(tokens(1, 3), 2)):
+        with pytest.raises(BdbQuit):
+            call()
 
 
 def test_the_check_changes_nothing():
