@@ -125,8 +125,8 @@ def main(argv):
         from request.help import version
         print(version())
         return None
-    files, typed = settings.split(argv)
-    return train(start.read(files, typed, TrainConfig, AugmentConfig))
+    config_files, typed = settings.split(argv)
+    return train(start.read(config_files, typed, TrainConfig, AugmentConfig))
 
 
 def train(request):  # noqa: C901 (long, because the loop stands in it whole)
@@ -158,12 +158,14 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
     # one network:
     #   raw_model   what the optimizers change, and what last.pt holds
-    #   model       raw_model as training calls it: compiled, its gradients shared among processes
+    #   model       what training calls. With one process it is raw_model itself, perhaps compiled
+    #               in place; with several it is raw_model inside of DistributedDataParallel
     #   average     a copy that keeps the running mean of the weights, or None
     #   eval_model  what is validated, and saved as the best: the average, or else raw_model
     average = None
     eval_model = raw_model
     if c.ema > 0:
+        # this copies raw_model, so it comes before raw_model is compiled
         average = AveragedModel(raw_model, multi_avg_fn=get_ema_multi_avg_fn(c.ema))
         eval_model = average.module
     model = device.for_training(raw_model, c.recompute, c.loss_in_chunks)
@@ -261,8 +263,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                         metrics |= scores
 
                     # the log, then weights, then last.pt. A resumed run begins where the last.pt on
-                    # the disk says, and writes the later lines of the log again: so a kill loses
-                    # nothing
+                    # the disk says, and makes the later steps and lines of the log again
                     run.log(step, 'val', metrics, lr, step * tokens_per_step,
                             clock.training_seconds)
 
@@ -282,7 +283,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                                    f'{clock.training_seconds:.1f} s of training')
                         finished = True
 
-                if not validated:  # then one batch tries the weights that are saved now
+                if not validated:  # one batch tries the weights, so that last.pt gets no bad ones
                     evaluate(raw_model, task, device, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, best_error,
                               clock.training_seconds)
@@ -344,7 +345,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             is_finite = mean_loss.isfinite()
             if not scaler.is_enabled():  # a float16 gradient that overflows is no fault, see above
                 is_finite = is_finite & grad_norm.isfinite()
-            bad_step = torch.where(is_finite, math.inf, step)  # infinity: this step is good
+            bad_step = torch.where(is_finite, math.inf, step)  # infinity if it is good
             first_bad_step = torch.minimum(first_bad_step, bad_step)
 
             if average is not None:
@@ -385,7 +386,8 @@ def no_hook(*arguments):
 
 
 def dropout_seed(c, step):
-    """Another number for each seed, step and process."""
+    """A number that differs for each seed, step and process, below a million steps and a thousand
+    processes."""
     return (c.seed * 1_000_003 + step) * 1_009 + rank()
 
 
@@ -450,9 +452,9 @@ def raise_if_diverged(first_bad_step):
 # ---- validation ---------------------------------------------------------------------------------
 
 def evaluate(model, task, device, step, signals=(), most_batches=None):
-    """{name: number} of a validation, or None if a signal came meanwhile. most_batches: look at no
-    more than these. Raises Mistake if a weight or the loss is not finite. If it is the loss alone,
-    the message names the module that made the first such number."""
+    """{name: number} of a validation, or None if a signal came meanwhile. most_batches: of each
+    process; None looks at all. Raises Mistake if a weight or the loss is not finite. If it is the
+    loss alone, the message names the module that made the first such number."""
     if not all(p.isfinite().all() for p in model.parameters()):
         raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
     batches = islice(task.validation_batches(), most_batches)

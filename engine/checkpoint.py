@@ -1,4 +1,5 @@
-"""A run directory. Nothing else is needed to use its network, or to go on with the run:
+"""A run directory. Nothing else is needed to use its network. To go on with the run, its dataset is
+needed too.
 
     config.json         the settings of the run and of its network, and the tokenizer or the classes
                         of its data
@@ -10,11 +11,11 @@
 With keep_checkpoints there is also a step_N.safetensors of every validation, and eval.py adds its
 results.
 
-A kill at any moment loses nothing. Each file is written under another name and then renamed, so it
-is the old one or the new one, whole. last.pt alone decides where a run goes on. At a validation the
-log is written first, then best.safetensors, then last.pt: a run that is killed before the last
-renaming repeats the steps since the old last.pt, bit for bit, and the later lines of its log are
-cut.
+A kill at any moment damages no file. The log grows line by line. Every other file above is written
+under another name and then renamed, so it is the old one or the new one, whole. last.pt alone
+decides where a run goes on. At a validation the log is written first, then best.safetensors, then
+last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt, on
+CPUs bit for bit, and the later lines of its log are cut.
 """
 import contextlib
 import hashlib
@@ -132,8 +133,8 @@ def write_new_weights(path, weights, step):
 
 class RunDirectory:
     """A new run directory, or one to go on in. While it is open no other process writes there.
-    Every process of a run has one, and that of the main process alone does anything. A `with` block
-    closes it, also where the run ends with an exception."""
+    Every process of a run makes one, and only the main process writes. A `with` block closes it,
+    also if the run ends with an exception."""
 
     def __init__(self, c, config, step, resumed):
         """c: the run's TrainConfig; config: what config.json is to hold; step: the first one."""
@@ -173,7 +174,13 @@ class RunDirectory:
 
         if c.wandb_log:
             from engine.loggers import WandbLogger  # here and below: few runs need it
-            self.loggers.append(WandbLogger(c, config))
+            id_file = self.out / 'wandb_id.txt'
+            run_id = None  # W&B makes one up
+            if id_file.exists():  # the run is resumed, and goes on there too
+                run_id = id_file.read_text().strip() or None
+            logger = WandbLogger(c, config, run_id)
+            self.loggers.append(logger)
+            write_file(id_file, lambda f: f.write(logger.run.id))
         if c.tensorboard:
             from engine.loggers import TensorBoardLogger
             self.loggers.append(TensorBoardLogger(c, step if resumed else None))

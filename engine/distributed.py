@@ -20,7 +20,7 @@ SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
 
 
 def started_by_torchrun():
-    """Whether all of torchrun's variables are there. Batch systems may set some of them."""
+    """Whether these variables are all there. Batch systems may set some of them."""
     return SET_BY_TORCHRUN <= os.environ.keys()
 
 

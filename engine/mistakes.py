@@ -1,5 +1,5 @@
-"""A mistake of the user is one line that says what to type next, and exit code 2. Any other
-exception is a bug and keeps its traceback.
+"""A mistake of the user is one line that says what to type next, and exit code 2. So is what no
+program can help, such as a full disk. Any other exception is a bug and keeps its traceback.
 """
 import contextlib
 import errno
@@ -77,7 +77,7 @@ def in_one_line(e):
     if is_full_disk(e):
         hint = 'make room, or take a shorter name'
         if program() == 'train.py':
-            hint += '; the run goes on with --init_from=resume'
+            hint += '; then go on with --init_from=resume, if there is a checkpoint'
         return f'{text}; {hint}'
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'

@@ -284,8 +284,8 @@ def as_classifier(run):
 def as_beginning(run, wanted_model):
     """A run as the beginning of a new run of wanted_model, a network that trains another one inside
     it. A run of wanted_model has all weights. Those of another run become the network inside;
-    `missing` then tells which weights are still to be drawn. Raises Mistake if the run does
-    not fit in there."""
+    `missing` then tells which weights are still to be drawn. Raises Mistake if the run does not fit
+    in there."""
     if classifier_of(run.model):
         # inside another network it needs no classifier
         run = dataclasses.replace(as_classifier(run), headless='')
@@ -333,8 +333,8 @@ def is_small(model):
 
 def title_of(path, run, layer=0, n_layer=0):
     """What each figure of a network says of it, such as 'out/crate_shapes, step 1,200 of 2,000,
-    layer 5 of 6'. path: of the run or of its weights; run: its Run; layer: from 1, or 0
-    if the figure shows no single layer."""
+    layer 5 of 6'. path: of the run or of its weights; run: its Run; layer: from 1, or 0 if the
+    figure shows no single layer."""
     # longer paths would not fit above a figure
     parts = ['/'.join(run_directory(path).parts[-2:])]
     progress = progress_of(run)
