@@ -461,10 +461,6 @@ class DINO(nn.Module):
         """Pictures (B, C, H, W) -> what the teacher's head sees (B, d)."""
         return self.teacher.features(x)
 
-    def num_params(self):
-        """Number of parameters that are trained, which are the student's."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
-
     @staticmethod
     def opened(run):
         """Turn a trained run of DINO into a run of the network inside, with the teacher's weights.

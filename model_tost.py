@@ -235,10 +235,6 @@ class ToST(nn.Module):
         z = self.layers(z)                                  # one layer after the other: (B, N, d)
         return self.read.features(z)
 
-    def num_params(self):
-        """Number of parameters. A shared one counts once."""
-        return sum(p.numel() for p in self.parameters())
-
     # What follows calls other files: weights/generate.py and weights/official.py.
 
     def generate(self, idx, *settings, **named_settings):

@@ -167,10 +167,6 @@ class ViT(nn.Module):
         z = self.layers(z)                                  # one layer after the other: (B, N, d)
         return self.read.features(z)
 
-    def num_params(self):
-        """Number of parameters."""
-        return sum(p.numel() for p in self.parameters())
-
     # What follows calls another file: weights/official.py.
 
     def to_official(self):

@@ -241,10 +241,6 @@ class ViTMAE(nn.Module):
             pred = pred * deviation + mean
         return unpatchify(pred, c.image_size, c.patch_size)
 
-    def num_params(self):
-        """Number of parameters. The fixed positions are none."""
-        return sum(p.numel() for p in self.parameters())
-
     # What follows calls another file: weights/official.py.
 
     def to_official(self):

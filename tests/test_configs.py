@@ -81,7 +81,7 @@ RUNS = [(name, label) for name in FILES for label in ('', *variants(name))]
 @pytest.mark.parametrize('name, label', RUNS)
 def test_every_config_and_every_variant_in_its_header_builds(name, label):
     s, model = built(*run(name, label))
-    assert model.num_params() > 0 and s['max_iters'] > s['warmup_iters']
+    assert networks.num_params(model) > 0 and s['max_iters'] > s['warmup_iters']
     assert s['learning_rate'] > s['min_lr'] or s['schedule'] == 'constant'
     assert not s['epochs'] or s['epochs'] > s['warmup_epochs']
 
@@ -111,7 +111,7 @@ def test_parameters_in_a_header_are_true(name):
     """Rows without flags, such as `Base   22.80M parameters`, are the file as it is."""
     for label, millions in re.findall(r'^#    +(\S.*?) {2,}([\d.]+)M parameters', header(name), re.M):
         _, model = built(*run(name, label if label in variants(name) else ''))
-        count = model.num_params() - (positions(model) if 'without positions' in header(name) else 0)
+        count = networks.num_params(model) - (positions(model) if 'without positions' in header(name) else 0)
         assert f'{count / 1e6:.{len(millions.partition(".")[2])}f}' == millions
 
 
@@ -179,7 +179,7 @@ def test_flops_are_six_a_weight_and_token_and_twelve_a_width_and_position():
         _, model = built(*run(name))
         c = model.config
         norms = sum(p.numel() for p in model.parameters() if p.dim() == 1)
-        assert model.num_params() - positions(model) - norms == weights
+        assert networks.num_params(model) - positions(model) - norms == weights
         assert train_flops(model) / c.block_size == 6 * weights + 12 * c.n_layer * c.n_embd * c.block_size
 
 

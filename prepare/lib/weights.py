@@ -70,4 +70,5 @@ def save_run(args, model, settings, data):
     weights.runs.write_run."""
     from weights.runs import write_run
     write_run(args.out, model, settings, data, args.overwrite)
-    print(f'{args.out}: {model.num_params():,} parameters, {model.config.n_head} heads')
+    n_params = sum(p.numel() for p in model.parameters())
+    print(f'{args.out}: {n_params:,} parameters, {model.config.n_head} heads')
