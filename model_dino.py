@@ -25,15 +25,15 @@ nothing would be learned. The centre keeps one output from winning always. A sma
 outputs from becoming equally probable.
 
     paper     code                  meaning
-    g         Half                  a network of pictures, then a projection head
-    K         n_out                 number of outputs of the head (here not that of attention heads)
+    g         Branch                a network of pictures, then a projection head
+    K         out_dim               number of outputs of the head (here not that of attention heads)
     B         B                     pictures of a forward pass in one process
     d         n_embd                width of what the head sees
-    tau_s     student_temperature   temperature of the student's softmax
-    tau_t     teacher_temperature   temperature of the teacher's softmax
+    tau_s     student_temp          temperature of the student's softmax
+    tau_t     teacher_temp          temperature of the teacher's softmax
     c         centre  (K,)          moving average of the teacher's outputs
     m         centre_momentum       weight of the old centre in a step
-    lambda    teacher_momentum      weight of the old teacher in a step; l above
+    lambda    momentum_teacher      weight of the old teacher in a step; l above
 
 SimDINO (`objective='simdino'`) needs no K outputs, no centre and no temperatures: g gives a
 feature, a vector of length 1. The features of two crops of a picture should be alike. The features
@@ -45,12 +45,12 @@ of different pictures should fill the space, which their coding rate measures:
     gamma     = 1/p + 1/N
 
     formula   code                  meaning
-    p         bottleneck            numbers in a feature
+    p         bottleneck_dim        numbers in a feature
     N         N                     pictures of a forward pass, in all processes together
     Z         Z  (N, p)             g_s(x) of one large crop of each picture; with `pair=True` the
                                     mean of g_s(x) and g_t(x)
     eps       eps                   distortion that the rate allows; CRATE writes it eps^2
-    w         c                     weight of the alignment, the setting --c
+    w         alignment_weight      weight of the alignment
 
 The network inside g is any network with `features`: crate, vit, aot or crate_alpha. It has no
 classifier. A trained checkpoint is opened as the network inside, with the teacher's weights. So
@@ -67,7 +67,7 @@ Where the code departs from the released code (docs/papers.md lists the departur
 """
 import math
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 
 import torch
@@ -92,54 +92,32 @@ class DINOConfig:
     channels: int = 3                  # 3 for colour, 1 for grey
     pool: str = 'cls'                  # the head sees 'cls', the class token, or 'mean' of tokens
     objective: str = 'dino'            # what the student learns: 'dino', or 'simdino'
-    n_out: int = 65536                 # dino: outputs of the projection head
-    hidden: int = 2048                 # width of the head's hidden layers
-    bottleneck: int = 256              # width before the head's last layer; simdino: p, of features
+    out_dim: int = 65536               # dino: outputs of the projection head
+    hidden_dim: int = 2048             # width of the head's hidden layers
+    bottleneck_dim: int = 256          # width before the head's last layer; simdino: p, of features
     head_layers: int = 3               # layers of the head before its last one
     eps: float = 0.05                  # simdino: allowed distortion; a smaller eps spreads features
-    c: float = 1.0                     # simdino: weight of the alignment of crops
+    alignment_weight: float = 1.0      # simdino: weight of the alignment of crops
     pair: bool = True                  # simdino: coding rate of mean of student and teacher
-    student_temperature: float = 0.1   # dino: tau_s, of the student's softmax
-    teacher_temperature: float = 0.04  # dino: tau_t, of the teacher's softmax
-    first_temperature: float = 0.04    # dino: tau_t at the start of the run
-    temperature_share: float = 0.3     # dino: share of the run in which tau_t goes from it
+    student_temp: float = 0.1          # dino: tau_s, of the student's softmax
+    teacher_temp: float = 0.04         # dino: tau_t, of the teacher's softmax, after its warm-up
+    warmup_teacher_temp: float = 0.04  # dino: tau_t at the start of the run
+    warmup_temp_share: float = 0.3     # dino: share of the run until tau_t is teacher_temp
     centre_momentum: float = 0.9       # dino: m, of the centre
-    teacher_momentum: float = 0.996    # l at the start; choose less for fewer than 10,000 steps
-    teacher_momentum_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
+    momentum_teacher: float = 0.996    # l at the start; choose less for fewer than 10,000 steps
+    momentum_teacher_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
     freeze_share: float = 0.01         # dino: share of the run in which the last layer is frozen
 
     task = 'views'
+    # for weights/runs.py: what older runs call these settings
+    old_names = {'n_out': 'out_dim', 'hidden': 'hidden_dim', 'bottleneck': 'bottleneck_dim',
+                 'c': 'alignment_weight', 'student_temperature': 'student_temp',
+                 'teacher_temperature': 'teacher_temp', 'first_temperature': 'warmup_teacher_temp',
+                 'temperature_share': 'warmup_temp_share', 'teacher_momentum': 'momentum_teacher',
+                 'teacher_momentum_end': 'momentum_teacher_end'}
 
     def __post_init__(self):
         check(self)
-
-    # tasks/task_views.py uses what follows, to warn of a collapse of SimDINO
-
-    def expansion_of(self, directions, N):
-        """The expansion of N features in nats, if N / directions of them lie on each of so many
-        orthogonal directions.
-
-        After a collapse there is one direction. With min(p, N) directions the expansion is the
-        largest that is possible.
-        """
-        p = self.bottleneck
-        return gamma(p, N) * directions / 2 * math.log1p(p / (self.eps * directions))
-
-    def least_correlation(self, N):
-        """The correlation above which SimDINO leaves a collapse, a float below 1.
-
-        Suppose the features of N pictures have almost collapsed to one vector. What is left of
-        their differences has, over the pictures, some correlation between two crops of a picture.
-        If it is larger than this number, larger differences have a smaller loss, so they grow:
-
-            1 - h gamma r^2 / (1 + r) / w       with r = p / eps, and h = 1, or 1/2 if pair=True
-
-        docs/pictures.md has the assumptions, and runs that agree.
-        """
-        h = 0.5 if self.pair else 1.0
-        r = self.bottleneck / self.eps
-        gain = h * gamma(self.bottleneck, N) * r ** 2 / (1 + r)     # of the expansion
-        return 1 - gain / self.c
 
 
 # ---- the objective of DINO ----------------------------------------------------------------------
@@ -161,17 +139,24 @@ def cross_entropy(student, P_t, temperature):
     """
     log_P_s = (student.float() / temperature).log_softmax(dim=-1)   # (crops, B, K)
     losses = []
-    for i in range(len(P_t)):                               # the teacher sees the large crop i
-        for j in range(len(log_P_s)):                       # the student sees crop j
-            if i != j:
-                loss = -(P_t[i] * log_P_s[j]).sum(dim=-1)   # of each picture, eq. (2): (B,)
-                losses.append(loss.mean())
+    for i, j in pairs_of_crops(len(log_P_s)):
+        loss = -(P_t[i] * log_P_s[j]).sum(dim=-1)           # of each picture, eq. (2): (B,)
+        losses.append(loss.mean())
     return torch.stack(losses).mean()
 
 
-def next_centre(centre, teacher, momentum=0.9):
-    """The centre (K,) after a step in which the teacher's outputs were (2, B, K), eq. (4)."""
-    mean = teacher.float().mean(dim=(0, 1))                 # (K,)
+def pairs_of_crops(n_crops):
+    """The pairs (i, j) of the loss: the teacher sees the large crop i, the student crop j."""
+    pairs = []
+    for i in range(2):
+        for j in range(n_crops):
+            if i != j:
+                pairs.append((i, j))
+    return pairs
+
+
+def next_centre(centre, mean, momentum):
+    """The centre (K,) after a step in which the teacher's outputs had this mean (K,), eq. (4)."""
     return momentum * centre + (1 - momentum) * mean
 
 
@@ -180,8 +165,9 @@ def next_centre(centre, teacher, momentum=0.9):
 def simdino_terms(student, teacher, eps, pair, processes=1):
     """(alignment, expansion) of SimDINO's loss, two float64 tensors with one number each.
 
-    student: features of length 1, (crops, B, p), the two large ones first. teacher: (2, B, p); they
-    get no gradient. processes: how many processes there are; each has B of the N pictures.
+    student: features of the student (crops, B, p), the two large crops first. teacher: features of
+    the teacher (2, B, p), which get no gradient. All have length 1. processes: how many processes
+    there are; each has B of the N pictures.
     """
     teacher = teacher.detach()
     if student.device.type == 'mps':                        # MPS has no float64
@@ -191,11 +177,9 @@ def simdino_terms(student, teacher, eps, pair, processes=1):
     teacher = teacher.double()
 
     cosines = []
-    for i in range(2):                                      # the teacher sees the large crop i
-        for j in range(len(student)):                       # the student sees crop j
-            if i != j:
-                cosine_of_pair = (teacher[i] * student[j]).sum(dim=-1)      # (B,)
-                cosines.append(cosine_of_pair.mean())
+    for i, j in pairs_of_crops(len(student)):
+        cosine_of_pair = (teacher[i] * student[j]).sum(dim=-1)      # (B,)
+        cosines.append(cosine_of_pair.mean())
     alignment = torch.stack(cosines).mean()
 
     Z = student[:2]                                         # of the large crops: (2, B, p)
@@ -228,13 +212,11 @@ def expansion_term(Z, eps, processes):
 def sum_over_processes(gram, processes):
     """Z^T Z of all N pictures. gram: Z^T Z of the pictures of this process. Both are (2, p, p).
 
-    all_reduce computes the sum over the processes, but no gradient. So we add a term whose value is
-    0 and whose gradient is that of gram. DDP will divide the sum of the gradients of all processes
-    by `processes`. But the gradient of the coding rate is their sum. So we multiply the term by
-    `processes`.
+    DDP will divide the sum of the gradients of all processes by `processes`, but the gradient of
+    the coding rate is their sum. So the gradient here is `processes` times that of gram.
     """
     total = gram.detach().clone()
-    dist.all_reduce(total)                                  # now of all N pictures: (2, p, p)
+    dist.all_reduce(total)                                  # in place, and without a gradient
     zero = gram - gram.detach()                             # has the gradient of gram
     return total + processes * zero
 
@@ -247,34 +229,33 @@ def gamma(p, N):
 # ---- the projection head ------------------------------------------------------------------------
 
 class DINOHead(nn.Module):
-    """Features of the network inside (.., n_embd) -> outputs (.., n_out).
+    """Features of the network inside (.., n_embd) -> outputs (.., out_dim).
 
-    An MLP with `layers` linear maps makes a vector of width `bottleneck`. It is divided by its
-    length. The outputs are its cosines to n_out learned directions.
-    For SimDINO, Half makes it with n_out=0: the vectors of length 1 are the result, float32
-    (.., bottleneck).
+    An MLP with n_layer linear maps makes a vector of width bottleneck_dim. It is divided by its
+    length. The outputs are its cosines to out_dim learned directions. With out_dim=0, for SimDINO,
+    the vectors of length 1 are the result, float32 (.., bottleneck_dim).
     """
 
-    def __init__(self, n_embd, n_out, hidden=2048, bottleneck=256, layers=3):
+    def __init__(self, n_embd, out_dim, hidden_dim, bottleneck_dim, n_layer):
         super().__init__()
         self.mlp = nn.Sequential()
         width = n_embd
-        for _ in range(layers - 1):
-            self.mlp.append(nn.Linear(width, hidden))
+        for _ in range(n_layer - 1):
+            self.mlp.append(nn.Linear(width, hidden_dim))
             self.mlp.append(nn.GELU())
-            width = hidden
-        self.mlp.append(nn.Linear(width, bottleneck))
-        self.last_layer = Directions(bottleneck, n_out) if n_out > 0 else None
+            width = hidden_dim
+        self.mlp.append(nn.Linear(width, bottleneck_dim))
+        self.last_layer = Directions(bottleneck_dim, out_dim) if out_dim > 0 else None
         for module in self.mlp:
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
     def forward(self, z):
-        z = self.mlp(z)                                     # (.., bottleneck)
+        z = self.mlp(z)                                     # (.., bottleneck_dim)
         if self.last_layer is None:
             return F.normalize(z.float(), dim=-1)
-        return self.last_layer(F.normalize(z, dim=-1))      # (.., n_out)
+        return self.last_layer(F.normalize(z, dim=-1))      # (.., out_dim)
 
 
 class Directions(nn.Module):
@@ -298,17 +279,16 @@ class Directions(nn.Module):
 
 # ---- the student and the teacher ----------------------------------------------------------------
 
-class Half(nn.Module):
+class Branch(nn.Module):
     """g: a network of pictures and a projection head. The student is one, the teacher another."""
 
-    def __init__(self, c):
+    def __init__(self, config):
         super().__init__()
-        self.c = c
-        self.net = make_backbone(c, c.image_size)
-        n_out = c.n_out if c.objective == 'dino' else 0
-        self.head = DINOHead(c.n_embd, n_out, c.hidden, c.bottleneck, c.head_layers)
-        # {(height, width): a network}; a plain dict, as these networks have no weights of their own
-        self.resized = {}
+        self.config = config
+        self.net = make_backbone(config)
+        out_dim = config.out_dim if config.objective == 'dino' else 0
+        self.head = DINOHead(config.n_embd, out_dim, config.hidden_dim, config.bottleneck_dim,
+                             config.head_layers)
 
     def forward(self, x):
         """Crops (n, B, C, h, w) -> outputs (n, B, K), or SimDINO's features (n, B, p)."""
@@ -319,37 +299,24 @@ class Half(nn.Module):
     def features(self, x):
         """Pictures (B, C, h, w) -> what the head sees (B, d).
 
-        h and w may be any multiples of patch_size, not only image_size.
+        h and w may be any multiples of patch_size. The network inside has one position for each
+        patch of its image_size. For another size they are interpolated to the other grid of
+        patches, and the gradient goes back through the interpolation.
         """
+        embed = self.net.embed
+        embed.picture_shape = tuple(x.shape[1:])            # it refuses pictures of another shape
         size = tuple(x.shape[2:])
-        if size == self.c.image_size:
+        if size == self.config.image_size:
             return self.net.features(x)
-        return self.features_of_size(x, size)
 
-    # What follows calls other files: engine/networks.py and weights/runs.py.
-
-    def features_of_size(self, x, size):
-        """The features of pictures with size=(height, width), which is not image_size.
-
-        self.net has one position for each patch, so it reads pictures of one size only. For
-        another size we make a second network. It has no weights of its own (on the meta device they
-        take no memory). It computes with the weights of self.net, which get the gradients. Only the
-        positions are interpolated, from the grid of patches of self.net to the other grid.
-        """
-        from engine.networks import grid
         from weights.surgery import resize_positions
-        if size not in self.resized:
-            with torch.device('meta'):
-                net = make_backbone(self.c, size)
-            net.forward = net.features                      # functional_call will run `forward`
-            self.resized[size] = net
-        net = self.resized[size]
-
-        weights = dict(self.net.named_parameters())
-        positions = weights['embed.pos']                    # (1, tokens, d)
-        weights['embed.pos'] = resize_positions(positions, grid(self.c), grid(net.config))
-        # for this call, these weights take the place of those on the meta device
-        return functional_call(net, weights, x)             # (B, d)
+        own_grid = grid(self.config.image_size, self.config.patch_size)
+        other_grid = grid(size, self.config.patch_size)
+        positions = resize_positions(embed.pos, own_grid, other_grid)
+        # in this call these positions are in the place of its own; without a last map of the
+        # classifier its result is the features
+        z, _ = functional_call(self.net, {'embed.pos': positions}, x)
+        return z                                            # (B, d)
 
 
 # ---- the network --------------------------------------------------------------------------------
@@ -365,14 +332,14 @@ class DINO(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.student = Half(config)
-        self.teacher = Half(config)
+        self.student = Branch(config)
+        self.teacher = Branch(config)
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
         if config.objective == 'dino':
-            self.register_buffer('centre', torch.zeros(config.n_out))
+            self.register_buffer('centre', torch.zeros(config.out_dim))
             # in the passes of this step: the sum of the teacher's outputs, and how many there were
-            self.register_buffer('output_sum', torch.zeros(config.n_out), persistent=False)
+            self.register_buffer('output_sum', torch.zeros(config.out_dim), persistent=False)
             self.register_buffer('output_count', torch.zeros(()), persistent=False)
         # the share of the run that was over before the step that was taken last
         self.register_buffer('share', torch.zeros(()))
@@ -392,35 +359,36 @@ class DINO(nn.Module):
             self.output_sum += teacher.float().sum(dim=(0, 1))
             self.output_count += teacher.size(0) * teacher.size(1)
         P_t = probabilities(teacher, self.centre, self.temperature())       # (2, B, K)
-        loss = cross_entropy(student, P_t, self.config.student_temperature)
+        loss = cross_entropy(student, P_t, self.config.student_temp)
         return P_t, loss
 
     def temperature(self):
-        """tau_t. It goes from first_temperature to teacher_temperature on a straight line. (It is
-        that of the step before, which makes no difference.)"""
+        """tau_t. During the warm-up it goes from warmup_teacher_temp to teacher_temp on a straight
+        line. (self.share is that of the step before, which makes no difference.)"""
         c = self.config
         progress = 1.0
-        if c.temperature_share > 0:
-            progress = (self.share / c.temperature_share).clamp(max=1)
-        return c.first_temperature + (c.teacher_temperature - c.first_temperature) * progress
+        if c.warmup_temp_share > 0:
+            progress = (self.share / c.warmup_temp_share).clamp(max=1)
+        return c.warmup_teacher_temp + (c.teacher_temp - c.warmup_teacher_temp) * progress
 
     def simdino(self, student, teacher):
         """(loss, {'alignment': .., 'expansion': ..}) of features (2 + n, B, p) and (2, B, p)."""
         c = self.config
+        # in training all processes compute one coding rate together
         processes = 1
-        # In training all processes compute one coding rate. On the meta device train.py counts the
-        # operations of a step, in one process.
-        if self.training and not student.is_meta and dist.is_initialized():
+        counts_operations = student.is_meta                 # scoring/flops.py, in one process
+        if self.training and dist.is_initialized() and not counts_operations:
             processes = dist.get_world_size()
+
         if not self.training:
-            if not has_length_1(student) or not has_length_1(teacher):
-                # such as NaN, or zeros
+            are_features = has_length_1(student) and has_length_1(teacher)
+            if not are_features:                            # but NaN, say, or zeros
                 warnings.warn('features are not of length 1, so their coding rate means nothing',
                               stacklevel=2)
         alignment, expansion = simdino_terms(student, teacher, c.eps, c.pair, processes)
         alignment = alignment.float().to(student.device)
         expansion = expansion.float().to(student.device)
-        loss = -c.c * alignment - expansion
+        loss = -c.alignment_weight * alignment - expansion
         return loss, {'alignment': alignment, 'expansion': expansion}
 
     def before_step(self, share):
@@ -443,15 +411,16 @@ class DINO(nn.Module):
         """
         c = self.config
         if c.objective == 'dino':
-            # the mean over the crops of all passes and processes
-            mean = total(self.output_sum) / total(self.output_count)        # (K,)
-            mean = mean.view(1, 1, -1)                      # as outputs of one crop: (1, 1, K)
-            self.centre.copy_(next_centre(self.centre, mean, c.centre_momentum))    # eq. (4)
+            # of the large crops of all passes and processes
+            output_sum = total(self.output_sum)             # (K,)
+            output_count = total(self.output_count)
+            mean = output_sum / output_count
+            self.centre.copy_(next_centre(self.centre, mean, c.centre_momentum))
             self.output_sum.zero_()
             self.output_count.zero_()
 
         # teacher + (1 - l) (student - teacher), section 3.1, in place and for all tensors at once
-        momentum = cosine(c.teacher_momentum, c.teacher_momentum_end, share)        # l
+        momentum = cosine(c.momentum_teacher, c.momentum_teacher_end, share)        # l
         student_weights = list(self.student.parameters())
         teacher_weights = list(self.teacher.parameters())
         torch._foreach_lerp_(teacher_weights, student_weights, 1 - momentum)
@@ -476,7 +445,7 @@ class DINO(nn.Module):
         weights['read.head.weight'] = torch.zeros(1, c.n_embd)
         weights['read.head.bias'] = torch.zeros(1)
         classes = ['no class: it was trained without labels']
-        return replace(run, model=c.backbone, network=backbone_settings(c, c.image_size),
+        return replace(run, model=c.backbone, network=backbone_settings(c),
                        data=run.data | {'classes': classes}, weights=weights, unlabelled=True)
 
     @staticmethod
@@ -498,8 +467,9 @@ class DINO(nn.Module):
             if not name.startswith('read.head.'):
                 weights[f'student.net.{name}'] = weight
                 weights[f'teacher.net.{name}'] = weight
-        network = backbone_settings(c, c.image_size) | {'backbone': c.backbone}
-        del network['num_classes']
+        network = {'backbone': c.backbone}
+        for name in OF_BACKBONE:
+            network[name] = getattr(c, name)
         missing = ('student.head.', 'teacher.head.', 'centre', 'share')
         return replace(run, network=network, weights=weights, missing=missing)
 
@@ -517,52 +487,52 @@ def has_length_1(features):
     return (lengths - 1).abs().max() < 0.01
 
 
-def backbone_settings(c, image_size):
-    """The settings of the network inside, a dict."""
-    return dict(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_embd, patch_size=c.patch_size,
-                channels=c.channels, image_size=image_size, num_classes=1, pool=c.pool)
-
-
+# settings of the network inside that are settings here too
+OF_BACKBONE = ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool')
 # settings of a network inside that do not change its features of pictures: those of its classifier
 # and of its own training, and those of text
 OF_NO_FEATURE = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_size', 'vocab_size',
                  'causal', 'final_norm')
 
 
+def backbone_settings(c):
+    """All settings of the network inside, a dict."""
+    settings = {name: getattr(c, name) for name in OF_BACKBONE}
+    settings['num_classes'] = 1
+    return settings
+
+
 def config_around(run):
     """The DINOConfig with a trained network inside. run: see `begun_from` above.
 
-    Raises ConfigError for a network that reads no pictures, and for one whose features would be
-    others inside, because it has settings that DINOConfig does not have.
+    Raises ConfigError for a network that reads no pictures, and for one that would have other
+    values of settings that DINOConfig does not have, and so other features.
     """
     model = run.model
-    if run.data['kind'] != 'images':
-        raise ConfigError(f'model={model} reads {run.data["kind"]}, and DINO reads pictures; '
+    kind = run.data['kind']
+    if kind != 'images':
+        raise ConfigError(f'model={model} reads {kind}, and DINO reads pictures; '
                           'start from a network of pictures')
     Config = import_module(f'model_{model}').Config
-    trained = Config(**run.network)
-    settings = {'backbone': model}
-    for name in ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool'):
-        if hasattr(trained, name):                          # ToST has no pool, and cannot be inside
-            settings[name] = getattr(trained, name)
-    c = DINOConfig(**settings)
+    trained = asdict(Config(**run.network))
+    # (ToST has no pool. It is no backbone, as DINOConfig will say.)
+    shared = {name: trained[name] for name in OF_BACKBONE if name in trained}
+    c = DINOConfig(backbone=model, **shared)
 
-    inside = Config(**backbone_settings(c, c.image_size))
     needed = []
-    for field in fields(Config):
-        value = getattr(inside, field.name)
-        if field.name not in OF_NO_FEATURE and getattr(trained, field.name) != value:
-            needed.append(f'{field.name}={value}')
+    for name, value in asdict(Config(**backbone_settings(c))).items():
+        if name not in OF_NO_FEATURE and trained[name] != value:
+            needed.append(f'{name}={value}')
     if needed:
         raise ConfigError(f'inside DINO, model={model} has {", ".join(needed)}, and the trained '
                           'network has other values; start from one with these')
     return c
 
 
-def make_backbone(c, image_size):
-    """The network inside, for pictures of this size, without the last map of its classifier."""
+def make_backbone(c):
+    """The network inside. Without the last map of its classifier it returns (features, None)."""
     module = import_module(f'model_{c.backbone}')
-    config = module.Config(**backbone_settings(c, image_size))
+    config = module.Config(**backbone_settings(c))
     net = module.Network(config)
     net.read.head = nn.Identity()
     return net
@@ -575,11 +545,18 @@ def is_possible_backbone(c):
     """
     try:
         with torch.device('meta'):                          # takes no memory
-            net = make_backbone(c, c.image_size)
+            net = make_backbone(c)
     except (ImportError, TypeError, AttributeError):        # no such file, or no classifier in it
         return False
     embed = getattr(net, 'embed', None)
     return hasattr(net, 'features') and hasattr(embed, 'pos')
+
+
+def grid(image_size, patch_size):
+    """How many patches a picture has, (rows, columns)."""
+    H, W = image_size
+    h, w = patch_size
+    return H // h, W // w
 
 
 def as_pair(size):
@@ -591,12 +568,12 @@ def check(c):
     """Raise ConfigError if settings do not fit together. Sizes become (height, width)."""
     if c.objective not in ('dino', 'simdino'):
         raise ConfigError(f"objective='{c.objective}' is unknown; choose dino or simdino")
-    for name in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature',
-                 'teacher_temperature', 'first_temperature', 'eps', 'c'):
+    for name in ('out_dim', 'hidden_dim', 'bottleneck_dim', 'head_layers', 'student_temp',
+                 'teacher_temp', 'warmup_teacher_temp', 'eps', 'alignment_weight'):
         if getattr(c, name) <= 0:
             raise ConfigError(f'{name}={getattr(c, name)} must be above 0')
-    for name in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share',
-                 'temperature_share'):
+    for name in ('centre_momentum', 'momentum_teacher', 'momentum_teacher_end', 'freeze_share',
+                 'warmup_temp_share'):
         if not 0 <= getattr(c, name) <= 1:
             raise ConfigError(f'{name}={getattr(c, name)} must lie in [0, 1]')
     c.image_size = as_pair(c.image_size)

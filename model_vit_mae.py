@@ -187,7 +187,7 @@ class ViTMAE(nn.Module):
         """Random numbers (B, N) -> which patches are hidden, bool (B, N)."""
         N = noise.size(1)
         order = noise.argsort(dim=1, stable=True)           # the patches by increasing number
-        rank = order.argsort(dim=1)                         # of numbers .9, .2, .5: 2, 0, 1
+        rank = order.argsort(dim=1)                         # of .9, .2, .5 the ranks are 2, 0, 1
         return rank >= n_visible(N, self.config.mask_ratio)
 
     def decode(self, z, visible):
@@ -321,7 +321,8 @@ def unpatchify(patches, image_size, patch_size):
 def statistics(patches):
     """Patches (B, N, P) -> mean and standard deviation of each, two tensors (B, N, 1), as in
     model_crate_mae.py."""
-    variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)      # divisor P - 1
+    # with correction=1 the variance has the divisor P - 1
+    variance, mean = torch.var_mean(patches, dim=-1, correction=1, keepdim=True)
     deviation = (variance + 1e-6).sqrt()
     return mean, deviation
 

@@ -11,7 +11,7 @@
 #   Base      --n_embd=768 --out_dir=out/crate_dino_base_imagenet
 #   Base/8    --n_embd=768 --patch_size=8 --out_dir=out/crate_dino_base8_imagenet
 #   ViT-S     --backbone=vit --n_embd=384 --n_head=6 --out_dir=out/vit_dino_imagenet
-#   paper     --teacher_temperature=0.07 --out_dir=out/crate_dino_paper_imagenet
+#   paper     --teacher_temp=0.07 --out_dir=out/crate_dino_paper_imagenet
 # The last one warms the teacher's temperature up over 30 epochs, as DINO's paper does.
 #
 # hardware   GPUs of 40 GB; with fewer than eight, the same global batch takes longer

@@ -127,7 +127,7 @@ NETWORKS = {  # x of model_x.py, and settings besides the size
     'crate text': ('crate', TEXT), 'crate masked text': ('crate', TEXT | dict(causal=False)),
     'crate pictures': ('crate', PICTURES), 'crate_alpha': ('crate_alpha', PICTURES),
     'crate_lm': ('crate_alpha', TEXT | dict(decoupled=False, skip=False)),
-    'crate_mae': ('crate_mae', PICTURES), 'dino': ('dino', PICTURES | dict(n_out=64, hidden=64, bottleneck=32)),
+    'crate_mae': ('crate_mae', PICTURES), 'dino': ('dino', PICTURES | dict(out_dim=64, hidden_dim=64, bottleneck_dim=32)),
     'tost text': ('tost', TEXT | dict(layer_scale=1.0)), 'vit': ('vit', PICTURES),
     'vit_mae': ('vit_mae', PICTURES | dict(decoder_n_layer=2, decoder_n_head=2, decoder_n_embd=32))}
 LIMITS = {  # how far a loss, and the gradient of a parameter, may be from those of a plain float32 step; slowest last

@@ -48,11 +48,11 @@ class Distillation(PictureTask):
 
     def note_of_collapse(self):
         """Whether a collapse, in which all pictures have the same features, can last."""
-        least = self.config.least_correlation(self.c.batch_size)
+        least = least_correlation(self.config, self.c.batch_size)
         where = f'pictures come apart if their crops correlate above {least:.2f}'
         if least < 0:
             return f'a collapse would not last: {where}'
-        return f'a collapse may last: {where}; give a smaller --c or --eps'
+        return f'a collapse may last: {where}; give a smaller --alignment_weight or --eps'
 
     def pixels(self, batch, training):
         pictures, sizes, _, draws = batch
@@ -76,22 +76,50 @@ class Distillation(PictureTask):
         rows = self.c.batch_size
         if self.is_simdino:
             return self.warning_of_simdino(metrics, rows)
-        most_entropy = math.log(self.config.n_out)
-        most_information = math.log(min(self.config.n_out, rows))
+        most_entropy = math.log(self.config.out_dim)
+        most_information = math.log(min(self.config.out_dim, rows))
         if metrics['entropy'] > NEARLY_ALL * most_entropy:
             return ('the teacher says nothing of any picture, all outputs alike; give a lower '
-                    '--teacher_temperature')
+                    '--teacher_temp')
         if metrics['information'] < NEARLY_NONE * most_information:
             return ('the teacher says the same of all pictures; give a smaller '
                     '--centre_momentum')
         return ''
 
     def warning_of_simdino(self, metrics, rows):
-        alike = self.config.expansion_of(1, rows)
-        apart = self.config.expansion_of(min(self.config.bottleneck, rows), rows)
-        if metrics['expansion'] < alike + NEARLY_NONE * (apart - alike):
-            return 'the features of all pictures are alike; give a smaller --c or --eps'
+        least = expansion_in(1, self.config, rows)          # all features are one vector
+        most = expansion_in(min(self.config.bottleneck_dim, rows), self.config, rows)
+        if metrics['expansion'] < least + NEARLY_NONE * (most - least):
+            return ('the features of all pictures are alike; give a smaller --alignment_weight or '
+                    '--eps')
         return ''
+
+
+def expansion_in(directions, config, N):
+    """The expansion of SimDINO in nats, if equally many of N features lie on each of so many
+    orthogonal directions. It is the largest that is possible with min(p, N) directions."""
+    p = config.bottleneck_dim
+    gamma = 1 / p + 1 / N
+    return gamma * directions / 2 * math.log1p(p / (config.eps * directions))
+
+
+def least_correlation(config, N):
+    """The correlation above which SimDINO leaves a collapse, a float below 1.
+
+    Suppose the features of N pictures have almost collapsed to one vector. What is left of their
+    differences has, over the pictures, some correlation between two crops of a picture. If it is
+    larger than this number, larger differences have a smaller loss, so they grow:
+
+        1 - h gamma r^2 / (1 + r) / w       with r = p / eps, and h = 1, or 1/2 if pair=True
+
+    w is the alignment_weight. docs/pictures.md has the assumptions.
+    """
+    p = config.bottleneck_dim
+    gamma = 1 / p + 1 / N
+    h = 0.5 if config.pair else 1.0
+    r = p / config.eps
+    gain = h * gamma * r ** 2 / (1 + r)                     # of the expansion
+    return 1 - gain / config.alignment_weight
 
 
 def check_small_crops(augmentation, config):

@@ -378,8 +378,8 @@ OF_CRATE_MAE = [*OF_MAE, '--model=crate_mae', config('pretrain_crate_mae_shapes'
 OF_VIT_MAE = [*OF_MAE, '--model=vit_mae', '--decoder_n_layer=1', '--decoder_n_head=2',
               '--decoder_n_embd=16', config('pretrain_vit_mae_shapes')]
 OF_AUTOENCODERS = {'crate_mae': OF_CRATE_MAE, 'vit_mae': OF_VIT_MAE}
-OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--n_out=32', '--hidden=16', '--bottleneck=8',
-           '--local_crops=2', '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2',
+OF_DINO = [*SHORT, '--model=dino', '--patch_size=4', '--out_dim=32', '--hidden_dim=16',
+           '--bottleneck_dim=8', '--local_crops=2', '--local_size=4', '--crop_scale=0.4', '--freeze_share=0.2',
            '--weight_decay_end=0.4', config('train_crate_dino_shapes')]
 # kinds of runs: words that stand behind those of the fixture `tiny`
 TINY_KINDS = {
@@ -397,7 +397,7 @@ PICTURE_KINDS = {
     'crate_mae': OF_CRATE_MAE,
     'vit_mae': OF_VIT_MAE,
     'dino': OF_DINO,
-    'simdino': [*OF_DINO, '--objective=simdino', '--eps=0.4', '--c=2'],
+    'simdino': [*OF_DINO, '--objective=simdino', '--eps=0.4', '--alignment_weight=2'],
 }
 KINDS = TINY_KINDS | PICTURE_KINDS
 

@@ -246,7 +246,7 @@ def test_text_is_written_with_a_cache_unless_the_row_says_otherwise(word, has_ca
 @pytest.mark.parametrize('row', ['tost', 'vit', 'crate_alpha', 'vit_mae', 'dino'])
 def test_every_network_of_the_project_is_a_row(row):
     more = {'n_layer': 1, 'n_head': 2, 'n_embd': 16, 'image_size': 32, 'block_size': 8, 'decoder_n_layer': 1,
-            'decoder_n_embd': 16, 'n_out': 8, 'hidden': 8}
+            'decoder_n_embd': 16, 'out_dim': 8, 'hidden_dim': 8}
     step = work(row, more=more)
     before = copy.deepcopy(list(step.model.parameters()))
     step.run()

@@ -1,8 +1,10 @@
 """Self-distillation in train.py, as in DINO and in SimDINO: teacher, frozen layer, scores by the
 teacher, and a collapse that is noticed."""
 import contextlib
+import json
 import math
 import re
+import shutil
 
 import pytest
 import torch
@@ -12,12 +14,12 @@ import analyze
 import eval as scores
 import sample
 import train
-from model_dino import Half
+from model_dino import Branch, DINOConfig
 from scoring import probes
 from tasks.augment import config_of
 from tasks.pictures import ImageSplit
 from tasks.task_views import Distillation
-from weights.runs import open_run, read_last, read_weights
+from weights.runs import open_run, read_config, read_last, read_weights
 from weights.surgery import load_model
 
 
@@ -104,6 +106,22 @@ def test_entropy_and_information_of_dino_are_at_most_those_of_32_prototypes(dino
         assert entropy > 0
         assert information > 0
         assert entropy + information < math.log(32) + 1e-5
+
+
+# ---- runs of earlier versions
+
+def test_a_run_with_the_old_names_of_settings_goes_on(dino_run, pictures_data, tmp_path):
+    out = tmp_path / 'old'
+    shutil.copytree(dino_run, out)
+    run = json.loads((out / 'config.json').read_text(encoding='utf-8'))
+    for old, new in DINOConfig.old_names.items():
+        run['network'][old] = run['network'].pop(new)
+    (out / 'config.json').write_text(json.dumps(run), encoding='utf-8')
+
+    go('--init_from=resume', f'--out_dir={out}', f'--data_dir={pictures_data}', '--max_iters=7')
+
+    assert read_config(out).network == read_config(dino_run).network
+    assert read_last(out)['step'] == 7
 
 
 # ---- other commands
@@ -202,7 +220,7 @@ def uniform(x):
 @pytest.mark.parametrize('kind, holder, name, collapse, words', [
     ('dino', Distillation, 'metrics', first_of_all_crops, 'the same of all'),
     ('dino', Distillation, 'metrics', uniform, 'nothing of any'),
-    ('simdino', Half, 'features', first_of_all, 'alike'),
+    ('simdino', Branch, 'features', first_of_all, 'alike'),
 ])
 def test_a_collapse_is_noticed_after_the_first_validation(
         kind, holder, name, collapse, words, words_of, warnings, tmp_path, capsys, monkeypatch):

@@ -105,7 +105,7 @@ def test_self_distillation_goes_on_with_all_its_weights(whole, flat, pictures_da
         go(f'--init_from={source}', '--model=dino', f'--data_dir={pictures_data}', f'--out_dir={out}', '--max_iters=2')
         assert column(out, 'val')[0] == pytest.approx(column(source, 'val')[-1], rel=1e-5)
         new, old = config_of(out), config_of(source)
-        assert all(new[name] == old[name] for name in ('model', 'local_crops', 'local_size', 'n_out', 'batch_size'))
+        assert all(new[name] == old[name] for name in ('model', 'local_crops', 'local_size', 'out_dim', 'batch_size'))
     go(f'--init_from={source}', '--model=dino', *flat, f'--out_dir={tmp_path}/flat', '--max_iters=2')
     assert config_of(tmp_path / 'flat')['dataset'] == 'flat'
 
@@ -127,7 +127,7 @@ def run_of(kind, out, **settings):
     return save_run(out, Network(Config(**small | settings)), CLASSES, dataset='quads')
 
 
-HEADS = '--n_out=32', '--hidden=16', '--bottleneck=8', '--local_crops=1', '--local_size=4', '--batch_size=8', \
+HEADS = '--out_dim=32', '--hidden_dim=16', '--bottleneck_dim=8', '--local_crops=1', '--local_size=4', '--batch_size=8', \
         '--eval_iters=1', '--max_iters=0', '--dtype=float32'
 
 
@@ -157,7 +157,7 @@ def test_the_weights_decide_the_sizes_and_a_config_file_the_heads(whole, quads, 
     config, source = str(ROOT / 'config' / 'train_crate_dino_shapes.py'), whole('pictures')
     go(config, f'--init_from={source}', *quads[:2], *HEADS[1:], f'--out_dir={tmp_path}/a')
     new, old = config_of(tmp_path / 'a'), config_of(source)
-    assert new['n_out'] == 1024 and all(new[k] == old[k] for k in ('n_layer', 'n_head', 'n_embd', 'patch_size', 'pool'))
+    assert new['out_dim'] == 1024 and all(new[k] == old[k] for k in ('n_layer', 'n_head', 'n_embd', 'patch_size', 'pool'))
     assert new['backbone'] == old['model']
 
 

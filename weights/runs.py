@@ -129,6 +129,8 @@ def read_config(out_dir):
         check_parts(run)
     try:
         Config = config_class(run.model)
+        new_names = getattr(Config, 'old_names', {})  # {old name: new name}, of its settings
+        run.network = {new_names.get(name, name): value for name, value in run.network.items()}
         check_types(run.network, Config)
         config_from(Config, run.network)
     except Mistake as e:

@@ -5,9 +5,9 @@ model = 'dino'
 n_head = 4
 patch_size = 4
 pool = 'mean'
-hidden = 256
-teacher_momentum = 0.97     # DINO's 0.996 and 1 are for runs of 100,000 steps
-teacher_momentum_end = 0.99
+hidden_dim = 256
+momentum_teacher = 0.97     # DINO's 0.996 and 1 are for runs of 100,000 steps
+momentum_teacher_end = 0.99
 
 max_iters = 1500
 batch_size = 64

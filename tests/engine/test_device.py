@@ -130,7 +130,7 @@ def test_an_overflow_in_float16_skips_the_step_of_every_optimizer(tiny, tmp_path
 @pytest.mark.slow
 def test_work_on_small_crops_counts():
     """Each costs the student as much as any picture of its size, and the teacher nothing."""
-    model = DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24))
+    model = DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, out_dim=32, hidden_dim=24))
     none, two, four, eight = (train_flops(model, AugmentConfig(local_crops=n, local_size=side))
                               for n, side in ((0, 16), (2, 16), (4, 16), (8, 8)))
     assert four - two == two - none > 2 * none / 3  # of two crops the student's three passes, of four in all

@@ -24,7 +24,7 @@ CASES = [
     ('tost', PICTURES),
     ('vit', PICTURES),
     ('vit_mae', PICTURES | dict(decoder_n_embd=16, decoder_n_head=2)),
-    ('dino', PICTURES | dict(n_out=12, hidden=10, bottleneck=6)),
+    ('dino', PICTURES | dict(out_dim=12, hidden_dim=10, bottleneck_dim=6)),
 ]
 SCRIPT = '''
 import importlib

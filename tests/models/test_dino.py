@@ -13,14 +13,15 @@ from engine import networks
 from model_dino import (DINO, DINOConfig, DINOHead, cosine, cross_entropy, next_centre,
                         probabilities, simdino_terms)
 from scoring.flops import train_flops
+from tasks.task_views import expansion_in, least_correlation
 from train import TrainConfig, learning_rate_factor, weight_decay_at
 from weights.surgery import resize_positions
 
 FOLDER = ROOT / 'tests' / 'golden'
 GOLDEN = json.loads((FOLDER / 'dino.json').read_text())
 GOLDEN_SIMDINO = json.loads((FOLDER / 'simdino.json').read_text())
-SMALL = dict(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32, hidden=24,
-             bottleneck=8)
+SMALL = dict(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, out_dim=32, hidden_dim=24,
+             bottleneck_dim=8)
 
 
 def noise(*shape, seed):
@@ -73,9 +74,10 @@ def steps():
         student = noise(crops * rows, K, seed=100 + t).view(crops, rows, K).requires_grad_()
         teacher = noise(2 * rows, K, seed=200 + t).view(2, rows, K)
         temperature = min(0.04 + 0.01 * expected['epoch'], 0.07)  # of the teacher: it warms up
-        loss = distillation_loss(student, teacher, centre, temperature, g['student_temperature'])
+        P_t = probabilities(teacher, centre, temperature)
+        loss = cross_entropy(student, P_t, g['student_temperature'])
         loss.backward()
-        centre = next_centre(centre, teacher, g['center_momentum'])
+        centre = next_centre(centre, teacher.mean((0, 1)), g['center_momentum'])
         results.append((expected, loss.item(), student.grad.flatten(), centre))
     return results
 
@@ -100,9 +102,9 @@ def test_the_centre_equals_the_released_code(steps):
 # ---- heads
 
 
-def golden_head(g, n_out):
+def golden_head(g, out_dim):
     """A head with the names, shapes and weights of a golden file."""
-    head = DINOHead(g['in'], n_out, g['hidden'], g['bottleneck'], g['layers'])
+    head = DINOHead(g['in'], out_dim, g['hidden'], g['bottleneck'], g['layers'])
     shapes = [[name, list(tensor.shape)] for name, tensor in head.state_dict().items()]
     assert shapes == [row[:2] for row in g['state_dict']]
 
@@ -207,8 +209,8 @@ def test_the_expansion_equals_the_released_code(t):
     g, _, student, teacher = simdino_case(t)
     eps = g['processes'] * g['eps']
 
-    expansion = -simdino_loss(student, teacher, eps, 0.0, g['expa_type'] == 1).item()
-    rate = expansion / (1 / g['width'] + 1 / g['rows'])
+    expansion = simdino_terms(student, teacher, eps, g['expa_type'] == 1)[1]
+    rate = expansion.item() / (1 / g['width'] + 1 / g['rows'])
 
     assert g['gamma'] * rate == pytest.approx(g['expansion'], abs=1e-5)
 
@@ -227,7 +229,8 @@ def test_the_loss_of_simdino_and_its_gradient_equal_the_released_code(t):
     g, vectors, student, teacher = simdino_case(t)
     expected = g['raw_student_grad']
 
-    loss = simdino_loss(student, teacher, g['eps'], g['coeff'], g['expa_type'] == 1)
+    alignment, expansion = simdino_terms(student, teacher, g['eps'], g['expa_type'] == 1)
+    loss = -g['coeff'] * alignment - expansion
     loss.backward()
 
     assert loss.item() == pytest.approx(g['loss_in_float64'], abs=1e-6)
@@ -235,17 +238,16 @@ def test_the_loss_of_simdino_and_its_gradient_equal_the_released_code(t):
     assert vectors.grad[0, :4].tolist() == pytest.approx(expected['first4'], abs=1e-6)
 
 
-def test_the_loss_of_simdino_is_float64():
-    assert simdino_loss(features(4, 6, 16), features(2, 6, 16, seed=2)).dtype == torch.float64
-
-
 def test_the_loss_of_simdino_hardly_depends_on_the_precision_of_features():
     student = features(4, 6, 16)
     teacher = features(2, 6, 16, seed=2)
 
-    rounded = simdino_loss(student.bfloat16(), teacher.bfloat16()).item()
+    terms = simdino_terms(student, teacher, 0.05, True)
+    rounded = simdino_terms(student.bfloat16(), teacher.bfloat16(), 0.05, True)
 
-    assert rounded == pytest.approx(simdino_loss(student, teacher).item(), abs=0.01)
+    for term, term_of_rounded in zip(terms, rounded):
+        assert term.dtype == torch.float64
+        assert term_of_rounded.item() == pytest.approx(term.item(), abs=0.01)
 
 
 def test_without_a_cholesky_factor_the_expansion_is_no_number():
@@ -264,14 +266,14 @@ WIDTH = RECIPE['width']
 
 
 def expected_expansion(directions, N):
-    config = DINOConfig(objective='simdino', bottleneck=WIDTH, eps=RECIPE['eps'])
-    return config.expansion_of(directions, N)
+    config = DINOConfig(objective='simdino', bottleneck_dim=WIDTH, eps=RECIPE['eps'])
+    return expansion_in(directions, config, N)
 
 
 def expansion_of(Z):
     """The expansion of two large crops with the same features Z (N, p)."""
     Z = Z.expand(2, -1, -1)
-    return -simdino_loss(Z, Z, RECIPE['eps'], 0.0).item()
+    return simdino_terms(Z, Z, RECIPE['eps'], False)[1].item()
 
 
 @pytest.mark.parametrize('N, key', [
@@ -316,16 +318,17 @@ def slope_of_the_loss(case):
 
     def crops(d):
         return (1 - d ** 2).sqrt() * axes[0] + d * axes[1]
-    loss = simdino_loss(crops(gain * differences), crops(differences), case['eps'], case['c'],
-                        case['expa_type'] == 1)
+    alignment, expansion = simdino_terms(crops(gain * differences), crops(differences),
+                                         case['eps'], case['expa_type'] == 1)
+    loss = -case['c'] * alignment - expansion
     loss.backward()
     return gain.grad.item() / 1e-8
 
 
-def least_correlation(case):
-    config = DINOConfig(bottleneck=case['p'], eps=case['eps'], c=case['c'],
+def threshold(case):
+    config = DINOConfig(bottleneck_dim=case['p'], eps=case['eps'], alignment_weight=case['c'],
                         pair=case['expa_type'] == 1)
-    return config.least_correlation(case['N'])
+    return least_correlation(config, case['N'])
 
 
 @pytest.fixture(params=COLLAPSES)
@@ -338,13 +341,13 @@ def test_the_slope_of_the_loss_after_a_collapse(case):
 
 
 def test_the_threshold_of_the_correlation(case):
-    assert least_correlation(case) == pytest.approx(case['threshold'])
+    assert threshold(case) == pytest.approx(case['threshold'])
 
 
 def test_differences_grow_if_two_crops_correlate_above_the_threshold(case):
     differences_grow = slope_of_the_loss(case) < 0
 
-    assert differences_grow == (case['rho'] > least_correlation(case))
+    assert differences_grow == (case['rho'] > threshold(case))
 
 
 def test_the_cases_lie_on_both_sides_of_the_threshold():
@@ -414,7 +417,7 @@ def test_steps_compile_nothing_anew():
     """The share of the run, which changes with each step, is not a constant of the compiled
     network."""
     torch._dynamo.reset()
-    model = DINO(DINOConfig(**SMALL | {'n_layer': 1}, first_temperature=0.03)).train()
+    model = DINO(DINOConfig(**SMALL | {'n_layer': 1}, warmup_teacher_temp=0.03)).train()
     counter = CompileCounter()
     compiled = torch.compile(model, backend=counter, dynamic=False)
 
@@ -439,7 +442,7 @@ def take_step(model):
 @pytest.mark.parametrize('end, momentum', [(1.0, 0.998), (0.9, 0.948)])
 def test_the_teacher_follows_the_student(end, momentum):
     """In the middle of a run the momentum is the mean of 0.996 and its end."""
-    model = moved(teacher_momentum_end=end)
+    model = moved(momentum_teacher_end=end)
     student = model.student.state_dict()
     before = {name: tensor.clone() for name, tensor in model.teacher.state_dict().items()}
 
@@ -460,7 +463,7 @@ def test_the_centre_follows_the_teacher():
 
 
 def test_the_loss_of_a_network_is_the_objective_with_its_centre_and_temperature():
-    model = moved(first_temperature=0.04, teacher_temperature=0.08, temperature_share=0.3)
+    model = moved(warmup_teacher_temp=0.04, teacher_temp=0.08, warmup_temp_share=0.3)
     model.centre.normal_(std=0.1)
     large, small = crops_of_3_pictures()
     student = torch.cat([model.student(large), model.student(small)])
@@ -468,13 +471,13 @@ def test_the_loss_of_a_network_is_the_objective_with_its_centre_and_temperature(
 
     for share, temperature in ((0.0, 0.04), (0.15, 0.06), (0.3, 0.08), (0.9, 0.08)):
         model.share.fill_(share)
-        expected = distillation_loss(student, teacher, model.centre, temperature)
+        expected = cross_entropy(student, probabilities(teacher, model.centre, temperature), 0.1)
         assert model((large, small))[1].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize('n_small', [0, 2])
 def test_the_loss_of_a_simdino_network_is_its_objective_and_that_of_its_terms(n_small):
-    model = moved(objective='simdino', eps=0.3, c=2.0, pair=False)
+    model = moved(objective='simdino', eps=0.3, alignment_weight=2.0, pair=False)
     large, small = crops_of_3_pictures(n_small)
     student = model.student(large)
     if n_small > 0:
@@ -482,7 +485,8 @@ def test_the_loss_of_a_simdino_network_is_its_objective_and_that_of_its_terms(n_
 
     _, loss, terms = model((large, small))
 
-    expected = simdino_loss(student, model.teacher(large), 0.3, 2.0, False)
+    alignment, expansion = simdino_terms(student, model.teacher(large), 0.3, False)
+    expected = -2.0 * alignment - expansion
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     sum_of_terms = -2.0 * terms['alignment'] - terms['expansion']
     assert loss.item() == pytest.approx(sum_of_terms.item(), rel=1e-6)
@@ -520,7 +524,7 @@ def test_small_crops_are_read_with_interpolated_positions(name):
 
 
 def test_small_crops_are_computed_in_the_precision_of_large_ones():
-    """Tokens between the layers, under autocast, in a network as train.py makes it."""
+    """Tokens between the layers, under autocast."""
     student = DINO(DINOConfig(**SMALL)).student
     large = torch.randn(2, 3, 16, 16)
     small = torch.randn(2, 3, 8, 8)
@@ -530,9 +534,7 @@ def test_small_crops_are_computed_in_the_precision_of_large_ones():
         dtypes.append(args[0].dtype)
 
     with torch.autocast('cpu', torch.bfloat16):
-        student.features(small)  # makes a network for crops of this size
         student.net.layers[0].register_forward_hook(note)
-        student.resized[8, 8].layers[0].register_forward_hook(note)
         student.features(large)
         student.features(small)
 

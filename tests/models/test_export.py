@@ -138,8 +138,8 @@ def test_dino_takes_any_batch():
     """SimDINO is exported in training mode only: in evaluation mode it looks at the features to
     decide whether to warn."""
     torch.manual_seed(0)
-    model = DINO(DINOConfig(n_layer=1, n_head=2, n_embd=16, image_size=8, patch_size=4, n_out=8,
-                            hidden=8, bottleneck=4)).eval()
+    model = DINO(DINOConfig(n_layer=1, n_head=2, n_embd=16, image_size=8, patch_size=4, out_dim=8,
+                            hidden_dim=8, bottleneck_dim=4)).eval()
     crops = ({1: ANY_BATCH}, {1: ANY_BATCH})                # the large ones, the small ones
 
     program = exported(model, ((pictures(2, 3), pictures(4, 3)),), [crops])

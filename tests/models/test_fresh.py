@@ -187,8 +187,8 @@ def test_every_parameter_starts_as_it_should(network_name, settings, rules):
 @pytest.fixture(scope='module')
 def dino():
     Network, Config = networks.network_class('dino'), networks.config_class('dino')
-    return Network(Config(n_layer=1, n_head=2, n_embd=16, image_size=16, patch_size=4, n_out=32,
-                          hidden=512))
+    return Network(Config(n_layer=1, n_head=2, n_embd=16, image_size=16, patch_size=4, out_dim=32,
+                          hidden_dim=512))
 
 
 def test_the_teacher_of_dino_starts_as_the_student(dino):

@@ -54,11 +54,11 @@ OF_ONE = [
     ('dino', SMALL | dict(backbone='what'), 'backbone'),
     ('dino', SMALL | dict(objective='what'), 'objective'),
 ]
-for setting in ('n_out', 'hidden', 'bottleneck', 'head_layers', 'student_temperature',
-                'teacher_temperature', 'first_temperature', 'eps', 'c'):
+for setting in ('out_dim', 'hidden_dim', 'bottleneck_dim', 'head_layers', 'student_temp',
+                'teacher_temp', 'warmup_teacher_temp', 'eps', 'alignment_weight'):
     OF_ONE.append(('dino', SMALL | {setting: 0}, setting))
-for setting in ('centre_momentum', 'teacher_momentum', 'teacher_momentum_end', 'freeze_share',
-                'temperature_share'):
+for setting in ('centre_momentum', 'momentum_teacher', 'momentum_teacher_end', 'freeze_share',
+                'warmup_temp_share'):
     OF_ONE.append(('dino', SMALL | {setting: -0.1}, setting))
     OF_ONE.append(('dino', SMALL | {setting: 1.1}, setting))
 

@@ -74,7 +74,7 @@ KINDS = [(NextToken, 'text', 'text', dict(block_size=16, vocab_size=257), {}),
          (HiddenTokens, 'masked_text', 'text', dict(block_size=16, vocab_size=257), {}),
          (Classification, 'image', 'quads', SIZE, dict(randaugment_n=1)), (Classification, 'image', 'pack', SIZE, {}),
          (Reconstruction, 'masked_image', 'pack', SIZE, {}),
-         (Distillation, 'views', 'quads', SIZE | dict(n_out=9), dict(local_size=4)),
+         (Distillation, 'views', 'quads', SIZE | dict(out_dim=9), dict(local_size=4)),
          (Regression, 'icl', 'linear', dict(block_size=8, n_dims=3), {})]
 
 
