@@ -144,11 +144,11 @@ OTHERS = {  # these read their words themselves: the function, and the classes o
 @torch.no_grad()
 def main(argv):
     """Run the command that a command line asks for."""
-    if asks_for_help(argv):
-        print(help_of(argv))
-        return
     if '--version' in argv:
         print(version())
+        return
+    if asks_for_help(argv):
+        print(help_of(argv))
         return
     command, *words = argv or ['']
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)

@@ -60,8 +60,8 @@ from torch.utils.benchmark import Timer
 import tasks
 from engine import HERE, optim, settings
 from engine.checkpoint import read_log
-from engine.device import (Device, autocast, choose_compile, choose_device, choose_dtype,
-                           compile_network)
+from engine.compiled import compile_network
+from engine.device import Device, autocast, choose_compile, choose_device, choose_dtype
 from engine.mistakes import Mistake
 from engine.networks import SIDES, config_class, config_from, names, network_class, num_params
 from nanocrate import train

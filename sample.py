@@ -30,7 +30,8 @@ from request.help import run_program
 from request.trained import from_command_line
 from scoring.predictions import likeliest, look_at_pictures
 from tasks import kind_of
-from tasks.tokenizer import Tokenizer, prompt_of, texts_of, until, with_masks
+from tasks.prompts import prompt_of, texts_of, until, with_masks
+from tasks.tokenizer import Tokenizer
 from weights.generate import reach_of, stream
 from weights.runs import UNTRAINED, heading, is_small, is_untrained
 from weights.surgery import load_model

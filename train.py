@@ -31,7 +31,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 import tasks
-from engine import distributed, optim, plots, report, settings
+from engine import curve, distributed, optim, report, settings
 from engine.checkpoint import RunDirectory, check_new
 from engine.clock import Clock
 from engine.device import Device, catch_signals
@@ -118,12 +118,8 @@ ADVICE = ('give a lower --learning_rate; --init_from=resume goes on from the las
 def main(argv):
     """Train as a command line asks. Returns the exit code, see `train`."""
     if asks_for_help(argv):
-        from request.help import help_for
-        print(help_for(argv, __doc__, TrainConfig, AugmentConfig))
-        return None
-    if '--version' in argv:
-        from request.help import version
-        print(version())
+        from request.help import help_or_version
+        print(help_or_version(argv, __doc__, TrainConfig, AugmentConfig))
         return None
     config_files, typed = settings.split(argv)
     return train(start.read(config_files, typed, TrainConfig, AugmentConfig))
@@ -146,7 +142,8 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     # ---- data, network, task
     folder = distributed.main_first(tasks.find_data, c.dataset, c.data_dir)
     if c.verify and distributed.is_first_on_machine():
-        files.verify(folder)
+        from tasks.checksums import verify  # here and below: few runs need it
+        verify(folder)
     meta = files.read_meta(folder)
 
     torch.manual_seed(c.seed)
@@ -370,7 +367,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
     # ---- the end
     if is_main():
-        plots.draw_curve(c.out_dir)
+        curve.draw_curve(c.out_dir)
     if stop_requested:
         print_main(f'stopped at step {step}; go on with: python train.py --init_from=resume '
                    f'--out_dir={quoted(c.out_dir)}')
@@ -455,8 +452,11 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
     """{name: number} of a validation, or None if a signal came meanwhile. most_batches: of each
     process; None looks at all. Raises Mistake if a weight or the loss is not finite. If it is the
     loss alone, the message names the module that made the first such number."""
+    advice = ADVICE
+    if step == 0:
+        advice = 'no step has been taken yet: look at the network and at the data'
     if not all(p.isfinite().all() for p in model.parameters()):
-        raise Mistake(f'the weights are not finite at step {step}; {ADVICE}')
+        raise Mistake(f'the weights are not finite at step {step}; {advice}')
     batches = islice(task.validation_batches(), most_batches)
     sums, count = sum_metrics(model, task, device, batches, signals)
     if any(distributed.gather(bool(signals))):
@@ -466,9 +466,6 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
     if not math.isfinite(metrics['loss']):
         from engine.not_finite import first_not_finite  # here: most runs never need it
         place = first_not_finite(model, task, device)
-        advice = ADVICE
-        if step == 0:
-            advice = 'no step has been taken yet: look at the network and at the data'
         raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; '
                       f'{advice}')
     return metrics

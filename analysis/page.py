@@ -16,7 +16,7 @@ import torch
 
 from analysis import layers
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
-from engine.checkpoint import write_file
+from engine.writing import write_file
 from engine.figures import check_free
 from engine.mistakes import Mistake
 from request.trained import from_command_line

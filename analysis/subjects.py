@@ -18,7 +18,8 @@ from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
 from tasks.text import TextSplit
-from tasks.tokenizer import Tokenizer, prompt_of, with_masks
+from tasks.prompts import prompt_of, with_masks
+from tasks.tokenizer import Tokenizer
 from weights.runs import Run, heading, open_run, own_or_shipped
 from weights.surgery import load_model
 

@@ -24,7 +24,7 @@ from analysis.measures import noisy_mixture, turning  # noqa: E402
 from course.answers import lesson1, lesson2, lesson3, lesson4  # noqa: E402
 from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
 from course.lab import weights_of  # noqa: E402
-from engine.checkpoint import write_file  # noqa: E402
+from engine.writing import write_file  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
 from engine.plots import empty_figure, house_style  # noqa: E402

@@ -17,7 +17,6 @@ decides where a run goes on. At a validation the log is written first, then best
 last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt, on
 CPUs bit for bit, and the later lines of its log are cut.
 """
-import contextlib
 import hashlib
 import json
 import math
@@ -29,6 +28,7 @@ from safetensors.torch import save as as_bytes  # save_file makes files that no 
 
 from engine.distributed import is_main
 from engine.mistakes import Mistake, reading
+from engine.writing import write_file, write_new
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv',
          'in_context.csv', 'in_context.png', 'step_*.safetensors', 'wandb_id.txt',
@@ -36,33 +36,6 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 
 
 # ---- files --------------------------------------------------------------------------------------
-
-def write_file(path, write, mode='w'):
-    """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
-    file whole. Raises Mistake if it cannot be written."""
-    os.replace(write_new(path, write, mode), Path(path))  # 'x.png/' is x.png
-
-
-def write_new(path, write, mode='w'):
-    """The first half of write_file: the new file, which the caller renames. Returns its path."""
-    path = Path(path)
-    if path.exists() and not path.is_file():  # /dev/null must stay what it is
-        raise Mistake(f'{path} is no file; name another place')
-    new = f'{path}.new'
-    how = {}
-    if 'b' not in mode:
-        how = {'encoding': 'utf-8', 'errors': 'surrogateescape', 'newline': '\n'}
-    try:
-        with open(new, mode, **how) as f:
-            write(f)
-            f.flush()
-            os.fsync(f.fileno())
-    except (OSError, RuntimeError) as e:  # torch.save raises the latter where a disk is full
-        with contextlib.suppress(OSError):  # there is none, or the file system is read-only
-            os.unlink(new)
-        raise Mistake(f'could not write {path} ({e}); make room, or name another place') from None
-    return new
-
 
 def run_directory(path):
     """The run directory that a path is, or that a file of weights lies in."""
@@ -151,11 +124,9 @@ class RunDirectory:
 
     def open(self, c, config, step, resumed):
         """In the main process: lock the directory, make it that of this run, open the logs."""
-        # a missing library is noticed before anything is written
-        if c.wandb_log:
-            import wandb  # noqa: F401
-        if c.tensorboard:
-            import torch.utils.tensorboard  # noqa: F401
+        if c.wandb_log or c.tensorboard:
+            from engine import loggers  # here: few runs need it
+            loggers.check_libraries(c)  # one that is missing is noticed before anything is written
 
         if resumed:  # read before the log is locked: to close it later would end the lock
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
@@ -173,17 +144,9 @@ class RunDirectory:
         os.replace(new_config, config_path)
 
         if c.wandb_log:
-            from engine.loggers import WandbLogger  # here and below: few runs need it
-            id_file = self.out / 'wandb_id.txt'
-            run_id = None  # W&B makes one up
-            if id_file.exists():  # the run is resumed, and goes on there too
-                run_id = id_file.read_text().strip() or None
-            logger = WandbLogger(c, config, run_id)
-            self.loggers.append(logger)
-            write_file(id_file, lambda f: f.write(logger.run.id))
+            self.loggers.append(loggers.WandbLogger(c, config))
         if c.tensorboard:
-            from engine.loggers import TensorBoardLogger
-            self.loggers.append(TensorBoardLogger(c, step if resumed else None))
+            self.loggers.append(loggers.TensorBoardLogger(c, step if resumed else None))
 
     def __enter__(self):
         return self

@@ -1,18 +1,15 @@
 """Where a run computes, in which precision, and whether compiled."""
 import contextlib
-import functools
 import os
 import platform
 import shutil
 import signal
-import subprocess
 import threading
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
-from engine.distributed import world_size
+from engine.distributed import started_by_torchrun, world_size
 from engine.mistakes import Mistake
 from engine.settings import choice_of
 
@@ -63,14 +60,16 @@ class Device:
         gradients averaged over the processes if there are several. `model` itself stays the same
         network without a wrapper."""
         if self.compiled:
+            from engine.compiled import compile_network  # here and below: few runs need it
             in_one_piece = self.type == 'cpu' and world_size() == 1
             compile_network(model, in_one_piece)
         if recompute:
+            from engine.compiled import recompute_layers
             recompute_layers(model)
         if loss_in_chunks:
             if not hasattr(model, 'read'):
                 raise Mistake('loss_in_chunks=true is for networks that have `read`; leave it out')
-            from engine.chunked_loss import spare_logits  # here, as few runs need it
+            from engine.chunked_loss import spare_logits
             spare_logits(model)
         if world_size() == 1:
             return model
@@ -97,8 +96,8 @@ def choose_device(device):
     if device == 'auto':
         device = best_device()
     try:
-        if device == 'cuda' and 'LOCAL_RANK' in os.environ:
-            device = f'cuda:{os.environ["LOCAL_RANK"]}'
+        if device == 'cuda' and started_by_torchrun():
+            device = f'cuda:{os.environ.get("LOCAL_RANK", 0)}'
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         reason = str(e).splitlines()[0]
@@ -159,62 +158,15 @@ def choose_compile(compile, device):
     compiler is missing that PyTorch needs for a CPU."""
     if compile == 'auto':
         return device.startswith('cuda') and platform.system() == 'Linux'
-    if compile == 'false':
-        return False
-    default = {'Darwin': 'clang++', 'Windows': 'cl'}.get(platform.system(), 'g++')
-    compiler = os.environ.get('CXX', default)
-    on_cpu = torch.device(device).type == 'cpu'
-    if on_cpu and not (shutil.which(compiler) and runs(compiler, '--version')):
-        raise Mistake(f'compile=true needs a C++ compiler, and {compiler} is not here: install it, '
-                      'or say --compile=false')
-    return True
-
-
-def runs(*command):
-    """Whether a command ends without an error."""
-    return subprocess.run(command, capture_output=True).returncode == 0
+    if compile == 'true' and torch.device(device).type == 'cpu':
+        from engine.compiled import check_compiler
+        check_compiler()
+    return compile == 'true'
 
 
 def autocast(device, dtype):
     """The context in which a network multiplies in dtype on a device."""
     return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
-
-
-# ---- layers that repeat -------------------------------------------------------------------------
-
-def repeated_layers(model):
-    """The layers of a network, and those of its decoder if it has one."""
-    return [*getattr(model, 'layers', ()), *getattr(model, 'decoder_layers', ())]
-
-
-def recompute_layers(model):
-    """Activation checkpointing: from now on a layer keeps its input alone, and computes the rest
-    again in the backward pass. Raises Mistake for a network without layers."""
-    layers = repeated_layers(model)
-    if not layers:
-        raise Mistake(f'recompute=true is for networks with `layers`, and {type(model).__name__} '
-                      'has none; leave it out')
-    for layer in layers:
-        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
-
-
-def compile_network(model, in_one_piece):
-    """Compile a network in place, for batches of one size: in one piece, or layer by layer, where
-    layers of one kind share their code. On a CPU steps of CRATE-T were 1.4 times as fast in one
-    piece; compiling takes two seconds longer for each layer. What cannot be compiled computes as
-    written, and PyTorch says so."""
-    torch._dynamo.config.suppress_errors = True
-    # without this a backward pass that cannot be compiled ends the run
-    torch._functorch.config.force_non_lazy_backward_lowering = True
-    torch._dynamo.config.recompile_limit = 64  # a curriculum has a graph for each prompt length
-    # DDP makes the compiler cut layers into parts, to send gradients earlier
-    torch._dynamo.config.optimize_ddp = False
-    layers = repeated_layers(model)
-    if in_one_piece or not layers:
-        model.compile(dynamic=False)
-        return
-    for layer in layers:
-        layer.compile(dynamic=False)
 
 
 # ---- signals ------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ A figure of numbers stands beside its table, a file of the same name that ends w
 import csv
 from pathlib import Path
 
-from engine.checkpoint import run_directory, write_file
+from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
 from engine.plots import LETTERS, save_picture
+from engine.writing import write_file
 
 PICTURES = '.png', '.jpg', '.pdf', '.svg'  # how the name of a figure may end
 

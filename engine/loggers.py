@@ -2,15 +2,28 @@
 load this."""
 from pathlib import Path
 
+from engine.writing import write_file
 from engine.mistakes import Mistake
 
 
-class WandbLogger:
-    """A W&B run. run_id: of the one that goes on; None begins a new one. Raises Mistake where W&B
-    does not know the user."""
+def check_libraries(c):
+    """Raises ModuleNotFoundError if a library is missing that a run with this TrainConfig needs."""
+    if c.wandb_log:
+        import wandb  # noqa: F401
+    if c.tensorboard:
+        import torch.utils.tensorboard  # noqa: F401
 
-    def __init__(self, c, config, run_id):
+
+class WandbLogger:
+    """A W&B run: a new one, or the one that wandb_id.txt in the run directory names. Raises Mistake
+    where W&B does not know the user."""
+
+    def __init__(self, c, config):
         import wandb
+        id_file = Path(c.out_dir) / 'wandb_id.txt'
+        run_id = None  # W&B makes one up
+        if id_file.exists():  # the run is resumed, and goes on there too
+            run_id = id_file.read_text().strip() or None
         try:
             # create_new: whoever calls this may have a W&B run of their own, which stays as it is
             self.run = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir,
@@ -18,6 +31,7 @@ class WandbLogger:
         except wandb.errors.UsageError as e:
             raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
                           '--wandb_log') from None
+        write_file(id_file, lambda f: f.write(self.run.id))
 
     def log(self, step, split, numbers):
         self.run.log({f'{split}/{name}': value for name, value in numbers.items()}, step=step)

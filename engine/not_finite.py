@@ -1,13 +1,11 @@
 """Where a number that is not finite comes from. Only a run that has met one loads this."""
-from itertools import islice
-
 import torch
 
 
 @torch.no_grad()
 def first_not_finite(model, task, device):
-    """The name of the first module of a network that makes a number which is not finite, on the
-    first batch of the validation, such as layers.1.attn; 'the loss' if no module does."""
+    """The name of the first module of a network that makes a number which is not finite in a
+    validation, such as layers.1.attn; 'the loss' if no module does."""
     names = []
 
     def hook_of(name):
@@ -18,12 +16,15 @@ def first_not_finite(model, task, device):
 
     hooks = [module.register_forward_hook(hook_of(name))
              for name, module in model.named_modules() if name]
+    model.eval()
     try:
-        # of several processes, one may have no batch of the validation
-        for x, y in islice(task.validation_batches(), 1):
+        for x, y in task.validation_batches():
             with device.uncompiled(), device.autocast:
                 model(x, y)
+            if names:
+                break
     finally:
+        model.train()
         for hook in hooks:
             hook.remove()
     return names[0] if names else 'the loss'

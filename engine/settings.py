@@ -16,11 +16,11 @@ import runpy
 import shlex
 import subprocess
 import traceback
+import types
 import typing
-from pathlib import Path
 
 from engine import HERE
-from engine.mistakes import Mistake, reading
+from engine.mistakes import Mistake
 
 TYPED = 'the command line'
 # {what people type, from nanoGPT or for another of our programs: the setting that is meant}
@@ -80,12 +80,12 @@ def split(argv):
 
 
 def asks_for_help(words):
-    """Whether the words of a command line ask for --help."""
-    return not {'--help', '--help=all', '-h'}.isdisjoint(words)
+    """Whether the words of a command line ask for --help or --version."""
+    return not {'--help', '--help=all', '-h', '--version'}.isdisjoint(words)
 
 
 def read_file(path):
-    """{name: value} of a config file. Left out are imports, functions, and names that begin with an
+    """{name: value} of a config file. Left out are modules, functions, and names that begin with an
     underscore. Raises Mistake for a file that is not there, or, with the line, that Python cannot
     run."""
     # a config file is run as Python, and nothing but a .py file may be run
@@ -100,28 +100,16 @@ def read_file(path):
             hint = 'settings are typed --name=value'
         raise Mistake(f'no config file {path}; {hint}')
 
-    with reading(f'{path} cannot be read', 'save it as UTF-8'):
-        Path(path).read_text(encoding='utf-8')
     try:
         values = runpy.run_path(path)
-        imported = names_imported(path)
     except Exception as e:
         raise Mistake(f'{place_of(e, path)}: {type(e).__name__}: {e}; mend the file') from None
     file_settings = {}
     for name, value in values.items():
-        if not name.startswith('_') and name not in imported and not callable(value):
+        is_setting = not callable(value) and not isinstance(value, types.ModuleType)
+        if is_setting and not name.startswith('_'):
             file_settings[name] = value
     return file_settings
-
-
-def names_imported(path):
-    """The names that the import statements of a Python file set."""
-    names = set()
-    for node in ast.walk(ast.parse(Path(path).read_bytes())):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            # `import os.path` sets os
-            names.update(alias.asname or alias.name.partition('.')[0] for alias in node.names)
-    return names
 
 
 def place_of(error, path):

@@ -21,17 +21,21 @@ def run_program(main, doc, *classes):
     dataclasses; with --version what a bug report needs."""
     with one_line_errors():
         words = sys.argv[1:]
-        if asks_for_help(words):
-            print(help_text(doc, *classes))
-        elif '--version' in words:
+        if '--version' in words:
             print(version())
+        elif asks_for_help(words):
+            print(help_text(doc, *classes))
         else:
             main(words)
 
 
-def help_for(argv, doc, TrainConfig, AugmentConfig):
-    """A line for each setting of the run that the command line asks for, with the value that it
-    would have. With --help=all also the settings of the other networks, with their defaults."""
+def help_or_version(argv, doc, TrainConfig, AugmentConfig):
+    """What train.py prints for --help, --help=all or --version.
+
+    Help is a line for each setting of the run that the command line asks for, with the value that
+    it would have. With --help=all also the settings of the other networks, with their defaults."""
+    if '--version' in argv:
+        return version()
     words = [word for word in argv if not asks_for_help([word])]
     request = start.read(*split(words), TrainConfig, AugmentConfig)
     values = vars(request.config) | vars(request.augment) | request.network

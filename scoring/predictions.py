@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine import figures, plots
-from engine.checkpoint import write_file
+from engine.writing import write_file
 from engine.mistakes import Mistake
 from engine.networks import grid
 from tasks import augment

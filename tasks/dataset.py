@@ -2,7 +2,7 @@
 from pathlib import Path
 
 from engine.mistakes import Mistake
-from tasks import files, find_data
+from tasks import checksums, files, find_data
 
 
 def dataset_of(c, run, name='the network'):
@@ -16,7 +16,7 @@ def dataset_of(c, run, name='the network'):
     meta = files.read_meta(folder)
     check_reads(run, meta, folder, name)
     if getattr(c, 'verify', False):
-        files.verify(folder)
+        checksums.verify(folder)
     if c.split:
         return folder, c.split
     return folder, 'test' if 'test' in meta['splits'] else 'val'

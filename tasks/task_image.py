@@ -3,7 +3,8 @@ import numpy as np
 import torch
 
 from engine.mistakes import Mistake
-from tasks import PICTURE_SETTINGS, BaseTask, accuracies, augment
+from tasks import PICTURE_SETTINGS, BaseTask, augment
+from tasks.accuracies import accuracies
 from tasks.files import read_meta
 from tasks.imagenet import readable
 from tasks.pictures import ImageSplit

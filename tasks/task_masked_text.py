@@ -3,7 +3,7 @@ import numpy as np
 import torch
 
 from engine.mistakes import Mistake
-from tasks import accuracies
+from tasks.accuracies import accuracies
 from tasks.streams import FIXED_HIDDEN_TOKENS
 from tasks.task_text import NextToken
 from tasks.text import TextSplit

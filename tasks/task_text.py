@@ -1,4 +1,6 @@
 """The next token of a text. Where y is -1 there is nothing to learn."""
+from functools import cached_property
+
 import numpy as np
 import torch
 
@@ -24,7 +26,6 @@ class NextToken(BaseTask):
         super().__init__(c, augment, config, device, train, valid)
         self.tokens_per_row = config.block_size
         self.empty_batch_seen = False
-        self.tokenizer = None  # it is made for the first sample
 
     @classmethod
     def open_split(cls, c, config, folder, split):
@@ -45,10 +46,18 @@ class NextToken(BaseTask):
         bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
         return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
 
+    @cached_property
+    def tokenizer(self):
+        """The tokenizer of the dataset; None if GPT-2's is not here, without which a run trains
+        too."""
+        from tasks.tokenizer import Tokenizer
+        try:
+            return Tokenizer(**self.valid.tokenizer)
+        except (Mistake, ImportError):
+            return None
+
     def sample(self, model):
         """How the network continues the first tokens of the text that is held out."""
-        if self.tokenizer is None:
-            self.tokenizer = tokenizer_or_none(self.valid.tokenizer)
         if self.tokenizer is None:
             return ''
         # by model(x) alone, which every network has; weights/generate.py would be faster
@@ -61,15 +70,6 @@ class NextToken(BaseTask):
         prompt = self.tokenizer.decode(ids[:SAMPLE_PROMPT])
         text = self.tokenizer.decode(ids[SAMPLE_PROMPT:])
         return f'{prompt!r} {text!r}'  # in one line
-
-
-def tokenizer_or_none(spec):
-    """The tokenizer of a dataset; None if GPT-2's is not here, without which a run trains too."""
-    from tasks.tokenizer import Tokenizer
-    try:
-        return Tokenizer(**spec)
-    except (Mistake, ImportError):
-        return None
 
 
 Task = NextToken

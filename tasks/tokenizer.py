@@ -1,15 +1,5 @@
 """Text to token ids and back: bytes, characters, or GPT-2's byte pairs."""
-import codecs
-import re
-from pathlib import Path
-
-from engine.mistakes import Mistake, reading
-
-# A text up to the last place where white space follows a character that is none: of "two words  an"
-# it is "two words". GPT-2 splits a text into words before it merges bytes, and no word goes on
-# there. Only common white space is named, because \s of Python has four control characters that
-# are none for tiktoken.
-LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
+from engine.mistakes import Mistake
 
 
 class Tokenizer:
@@ -65,14 +55,6 @@ class Tokenizer:
             raise Mistake(f'the tokenizer has no character {e}; it knows only '
                           f'{self.spec["alphabet"]!r}') from None
 
-    def last_cut(self, text):
-        """The last place where a text can be cut without changing its tokens, whatever follows the
-        text; 0 if there is none."""
-        if self.spec['name'] != 'gpt2':
-            return len(text)
-        before = LAST_CUT.match(text)
-        return before.end() if before else 0
-
     def piece(self, i):
         """The bytes of the token with the id i."""
         name = self.spec['name']
@@ -89,50 +71,3 @@ class Tokenizer:
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
-
-
-def prompt_of(start):
-    """The text of a prompt that the user typed: \\n is a new line, FILE:path reads a file. Raises
-    Mistake if the file cannot be read."""
-    if not start.startswith('FILE:'):
-        return start.replace('\\n', '\n')
-    path = start.removeprefix('FILE:')
-    with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
-        return Path(path).read_text(encoding='utf-8-sig')
-
-
-def texts_of(tokenizer, tokens):
-    """Yield the text of tokens, an iterable of ids, as they come. A character that is several
-    tokens waits until it is complete."""
-    decoder = codecs.getincrementaldecoder('utf-8')('replace')
-    for token in tokens:
-        yield decoder.decode(tokenizer.decode_bytes([token]))
-    yield decoder.decode(b'', final=True)
-
-
-def until(stop, texts):
-    """Yield texts as they come, up to where the text `stop` begins in them; all of them if it is
-    empty. What may be the beginning of `stop` waits for the next text."""
-    waiting = ''
-    for text in texts:
-        waiting += text
-        if stop and stop in waiting:
-            yield waiting[:waiting.index(stop)]
-            return
-        sure = waiting
-        for n in range(1, len(stop)):
-            if waiting.endswith(stop[:n]):
-                sure = waiting[:-n]
-        yield sure
-        waiting = waiting[len(sure):]
-    yield waiting
-
-
-def with_masks(tokenizer, text):
-    """The ids of a text, a list, in which [MASK] stands for tokenizer.mask_id."""
-    first, *following = text.split('[MASK]')
-    ids = list(tokenizer.encode(first))
-    for piece in following:
-        ids.append(tokenizer.mask_id)
-        ids.extend(tokenizer.encode(piece))
-    return ids

@@ -10,7 +10,7 @@ import torch
 from helpers import (JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, PICTURE_KINDS, TEXT, go, quadrants,
                      save_text, split_text)
 
-from engine import figures, plots
+from engine import curve as curve_of_run, figures, plots
 from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -22,8 +22,8 @@ torch.set_num_threads(int(os.environ.setdefault('OMP_NUM_THREADS', '1')))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Half the time of a short run goes into its curve. Runs in this process draw none, but in tests
 # with the fixture `curve`.
-true_draw_curve = plots.draw_curve
-plots.draw_curve = lambda run: None
+true_draw_curve = curve_of_run.draw_curve
+curve_of_run.draw_curve = lambda run: None
 
 
 def pytest_collection_finish():
@@ -146,7 +146,7 @@ def pretrained(whole):
 @pytest.fixture
 def curve(monkeypatch):
     """Runs draw curve.png, as those of a user do."""
-    monkeypatch.setattr(plots, 'draw_curve', true_draw_curve)
+    monkeypatch.setattr(curve_of_run, 'draw_curve', true_draw_curve)
 
 
 @pytest.fixture

@@ -27,11 +27,11 @@ from pathlib import Path
 
 import torch
 
-from engine import plots
+from engine import curve
 from engine.mistakes import Mistake
 from nanocrate import inside, load, train
 
-plots.draw_curve = lambda run: None  # it takes most of the time of a short run
+curve.draw_curve = lambda run: None  # it takes most of the time of a short run
 
 NETWORK = dict(n_layer=2, n_head=2, n_embd=16, block_size=16)
 RUN = dict(batch_size=4, max_iters=6, eval_interval=2, eval_iters=2, log_interval=1,

@@ -9,8 +9,9 @@ import pytest
 import torch
 from helpers import HARD, KINDS, before_step, equal, go, losses, weights
 
-from engine import optim, plots
-from engine.checkpoint import RunDirectory, write_file
+from engine import curve, optim
+from engine.checkpoint import RunDirectory
+from engine.writing import write_file
 from weights.runs import read_last
 
 
@@ -83,7 +84,7 @@ def killed(n, words):
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='the system cannot fork')
 def test_a_kill_at_any_moment_loses_nothing(tiny, tmp_path, monkeypatch):
     # curve.png is written and renamed as always, and is empty: to draw it takes most of the time
-    monkeypatch.setattr(plots, 'draw_curve', lambda run: write_file(Path(run) / 'curve.png', lambda f: f.write('')))
+    monkeypatch.setattr(curve, 'draw_curve', lambda run: write_file(Path(run) / 'curve.png', lambda f: f.write('')))
     words = [*tiny, *HARD, '--n_layer=1', '--ema=0.9', '--max_iters=4', '--eval_interval=2',
              '--keep_checkpoints=true']
     whole = tmp_path / 'whole'

@@ -30,7 +30,7 @@ from engine import checkpoint
 from engine.mistakes import Mistake
 from model_aot import AoT, AoTConfig
 from prepare import gpt2_weights, imagefolder, official_weights, text, wikitext
-from tasks import files, pictures
+from tasks import checksums, files, pictures
 from tasks.task_text import NextToken
 from weights.runs import open_run, read_last
 from weights.surgery import check_numbers, load_model
@@ -92,7 +92,7 @@ def test_a_link_to_a_folder_stays_a_link(book, tmp_path):
     for more in [], ['--overwrite']:
         text.main([str(book), '--out', f'{tmp_path}/d', *more])
         assert (tmp_path / 'd').is_symlink() and (tmp_path / 'disk' / 'meta.json').is_file()
-    files.verify(tmp_path / 'd')
+    checksums.verify(tmp_path / 'd')
 
 
 # ---- nobody waits for ever
@@ -175,7 +175,7 @@ def test_a_dataset_of_an_earlier_version_is_read_but_not_verified(bytes_data, tm
     (out / 'meta.json').write_text(json.dumps(meta))
     assert files.read_meta(out)['splits'] == files.read_meta(bytes_data / 'tiny')['splits']
     with pytest.raises(Mistake, match='no checksum'):
-        files.verify(out)
+        checksums.verify(out)
 
 
 CHANGES = [lambda c: c.pop('model'), lambda c: c.pop('network'), lambda c: c.pop('settings'), lambda c: c.pop('data'),

@@ -93,10 +93,10 @@ import sys
 import torch.distributed as dist
 
 import train
-from engine import distributed, plots
+from engine import curve, distributed
 from tasks.text import TextSplit
 
-plots.draw_curve = lambda run: None  # it takes most of the time of a short run
+curve.draw_curve = lambda run: None  # it takes most of the time of a short run
 init_process_group = dist.init_process_group
 
 def init_once(backend):  # all runs have the same group

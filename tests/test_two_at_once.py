@@ -14,7 +14,7 @@ from helpers import ROOT, fails, losses, snapshot
 import train
 from engine.checkpoint import read_log
 from lib.pictures import save_arrays
-from tasks import files
+from tasks import checksums, files
 
 pytestmark = pytest.mark.slow
 SHAPES = 'prepare/shapes.py', '--size', '8', '--train', '40', '--val', '10', '--test', '10', '--out'
@@ -67,7 +67,7 @@ def test_a_second_preparation_of_a_folder_waits_and_replaces_nothing(killed, tmp
     for process in (stopped, second):
         process.communicate()
     assert {p.name for p in out.parent.iterdir()} == {'d', '.d.lock'}
-    files.verify(out)
+    checksums.verify(out)
 
 
 def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):

@@ -111,8 +111,8 @@ def test_a_mistake_in_a_config_file_is_one_line_with_its_place(content, said, tm
 
 
 def test_a_config_file_may_import_names_and_define_functions(tmp_path):
-    (tmp_path / 'mine.py').write_text('from math import pi, sqrt as root\nfrom pathlib import Path\nimport os.path\n'
-                                      'def half(x):\n    return x / 2\nlearning_rate = half(pi)\n')
+    (tmp_path / 'mine.py').write_text('from math import pi as _pi, sqrt\nfrom pathlib import Path\nimport os.path\n'
+                                      'def half(x):\n    return x / 2\nlearning_rate = half(_pi)\n')
     assert {name: r.value for name, r in settings.collect([f'{tmp_path}/mine.py']).items()} == {'learning_rate': np.pi / 2}
 
 

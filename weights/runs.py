@@ -14,12 +14,13 @@ from safetensors import safe_open
 
 from engine import HERE
 from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
-                               weights_of, write_new, write_new_weights)
+                               weights_of, write_new_weights)
 from engine.distributed import print_main
 from engine.mistakes import Mistake, reading
 from engine.networks import (SIDES, config_class, config_from, is_config_error, network_class,
                              num_params, size_in_words)
 from engine.settings import EXPECTED, SIZE, cast, show
+from engine.writing import write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
              'better: train longer')

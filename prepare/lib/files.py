@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.mistakes import Mistake
-from tasks.files import checksum_of, digest
+from tasks.checksums import digest
+from tasks.files import checksum_of
 
 LOCKS = []  # files that stay open to the end of this process: to close one would end its lock
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from engine.mistakes import Mistake, one_line_errors, reading
 from lib.files import hold
-from tasks.files import digest
+from tasks.checksums import digest
 
 PATIENCE = 30           # seconds to wait for a server that sends nothing
 # the most bytes of a file that is read: a picture of ImageNet has 0.1 MB, a text up to 6 MB

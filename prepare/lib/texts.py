@@ -12,6 +12,7 @@ task:
 import codecs
 import hashlib
 import json
+import re
 
 import numpy as np
 
@@ -28,6 +29,11 @@ MARKS = {
     codecs.BOM_UTF16_BE: 'utf-16-be',
     codecs.BOM_UTF8: 'utf-8',
 }
+# A text up to the last place where white space follows a character that is none: of "two words  an"
+# it is "two words". GPT-2 splits a text into words before it merges bytes, and no word goes on
+# there. Only common white space is named, because \s of Python has four control characters that
+# are none for tiktoken.
+LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
 PIECE = 2 ** 16     # how many bytes of a file are read at once
 
 
@@ -149,10 +155,19 @@ def whole_words(tokenizer, pieces):
     waiting = ''
     for piece in pieces:
         waiting += piece
-        end = tokenizer.last_cut(waiting)
+        end = last_cut(tokenizer, waiting)
         yield waiting[:end]
         waiting = waiting[end:]
     yield waiting
+
+
+def last_cut(tokenizer, text):
+    """The last place where a text can be cut without changing its tokens, whatever follows the
+    text; 0 if there is none."""
+    if tokenizer.spec['name'] != 'gpt2':
+        return len(text)
+    before = LAST_CUT.match(text)
+    return before.end() if before else 0
 
 
 def encoded(tokenizer, text):

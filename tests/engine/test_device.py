@@ -12,6 +12,7 @@ from helpers import (JPEGS, OF_PICTURES, column, compile_graphs_alone, fails, go
 from torch._dynamo.utils import counters
 
 from engine import device, distributed, threads as threads_module
+from engine.compiled import compile_network
 from engine.device import Device, choose_compile, choose_dtype
 from engine.mistakes import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
@@ -103,15 +104,28 @@ def test_a_gpu_that_is_named_becomes_the_current_one(name, current, dtype, two_g
     assert dtype in (None, chosen.dtype)
 
 
+def as_process_1_of_torchrun(monkeypatch):
+    for name in ('RANK', 'LOCAL_RANK'):
+        monkeypatch.setenv(name, '1')
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    monkeypatch.setenv('MASTER_ADDR', 'localhost')
+
+
 def test_each_process_of_torchrun_has_its_gpu(two_gpus, monkeypatch):
-    monkeypatch.setenv('LOCAL_RANK', '1')
+    as_process_1_of_torchrun(monkeypatch)
 
     assert Device('cuda', compile='false').dtype == torch.float16
     assert two_gpus == ['cuda:1']
 
 
-def test_to_choose_a_gpu_changes_nothing(two_gpus, monkeypatch):
+def test_a_local_rank_alone_is_not_torchrun(two_gpus, monkeypatch):
     monkeypatch.setenv('LOCAL_RANK', '1')
+
+    assert device.choose_device('cuda') == 'cuda'
+
+
+def test_to_choose_a_gpu_changes_nothing(two_gpus, monkeypatch):
+    as_process_1_of_torchrun(monkeypatch)
 
     assert device.choose_device('cuda') == 'cuda:1'
     assert two_gpus == []
@@ -253,7 +267,7 @@ def test_layers_of_one_kind_are_compiled_once():
     for compiled in (False, True):
         if compiled:
             fresh_compiler()
-            device.compile_network(model, in_one_piece=False)
+            compile_network(model, in_one_piece=False)
         model.zero_grad()
         loss = model(x, y)[1]
         loss.backward()

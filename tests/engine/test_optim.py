@@ -2,8 +2,10 @@
 import pytest
 import torch
 
-from engine import networks, optim
+from engine import muon as muon_module, networks, optim
+from engine.lion import Lion
 from engine.mistakes import Mistake
+from engine.muon import Muon as OurMuon
 from train import TrainConfig, learning_rate_factor
 
 TEXT = dict(block_size=8, vocab_size=16, n_layer=2, n_head=2, n_embd=8)
@@ -43,7 +45,7 @@ def test_muon_without_matrices_inside_layers_is_refused():
 def test_lion_by_hand():
     """Two steps against the average of the gradients, with decay."""
     p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
-    lion = optim.Lion([p], lr=0.1, betas=(0.9, 0.99), weight_decay=0.5)
+    lion = Lion([p], lr=0.1, betas=(0.9, 0.99), weight_decay=0.5)
     for g, want in (((1, -1, 2), (0.85, -1.8, 0.375)), ((-0.05, 0.2, -0.3), (0.7075, -1.81, 0.45625)),
                     ((-0.09, 0.06, -0.1), (0.772125, -1.6195, 0.3334375))):
         p.grad = torch.tensor(g, dtype=torch.float32)
@@ -54,7 +56,7 @@ def test_lion_by_hand():
 @pytest.mark.parametrize('dtype, most', [(torch.bfloat16, 1e-3), (torch.float32, 0.03)])  # torch's is in bfloat16
 def test_muon_moves_weights_as_torchs_does_one_by_one(dtype, most, monkeypatch):
     """In batches of equal shapes; query, key and value, which are one matrix, apart."""
-    monkeypatch.setattr(optim, 'choose_dtype', lambda *machine: dtype)
+    monkeypatch.setattr(muon_module, 'choose_dtype', lambda *machine: dtype)
     g = torch.Generator().manual_seed(0)
     shapes = [(16, 16)] * 3 + [(64, 16), (16, 16), (16, 64), (64, 16), (48, 16)]
     start, gradients = ([0.1 * torch.randn(shape, generator=g) for shape in shapes] for _ in range(2))
@@ -69,7 +71,7 @@ def test_muon_moves_weights_as_torchs_does_one_by_one(dtype, most, monkeypatch):
             muon.step()
         after = [*params[:7], torch.cat(params[7:])]
         return [(a - b).detach() for a, b in zip(after, start)]
-    for ours, theirs in zip(moved(optim.Muon, 1, stacked=3), moved(torch.optim.Muon, 3)):
+    for ours, theirs in zip(moved(OurMuon, 1, stacked=3), moved(torch.optim.Muon, 3)):
         assert (ours - theirs).norm() < most * theirs.norm()
     _, muon = optim.build(fresh('aot', TEXT | FUSED), 'muon', 1e-3)
     assert [p.shape for p in muon.stacked] == [(24, 8)] * 2 and set(muon.stacked.values()) == {3}

@@ -18,8 +18,9 @@ from analyze import main as analyze
 from engine.mistakes import Mistake
 from lib import texts
 from prepare import pairs, text
-from tasks import files
-from tasks.tokenizer import Tokenizer, until
+from tasks import checksums, files
+from tasks.prompts import until
+from tasks.tokenizer import Tokenizer
 
 END = '<|endoftext|>'
 
@@ -42,7 +43,7 @@ def prepared(out, *words):
     """({split: ids}, meta.json) of what prepare/text.py makes."""
     text.main([*map(str, words), '--out', str(out), '--overwrite'])
     meta = files.read_meta(out)
-    files.verify(out)
+    checksums.verify(out)
     return {split: np.load(out / f'{split}.npy').tolist() for split in meta['splits']}, meta
 
 

@@ -4,7 +4,7 @@ import pytest
 from small_files import box, coco_files, squares, thing, tree, voc_files, with_masks
 
 from prepare import coco, shapes, shapes_many, voc
-from tasks.files import digest
+from tasks.checksums import digest
 
 
 @pytest.mark.parametrize('words', [(), ('--size', '15')])

@@ -15,7 +15,7 @@ from small_files import box, coco_files, jpeg, npy, png, squares, subset, thing,
 from test_folders import FOLDER, LAYOUTS, SOLUTION
 
 from engine.mistakes import Mistake
-from tasks import files
+from tasks import checksums
 
 SCRIPTS = sorted(p.stem for p in (ROOT / 'prepare').glob('*.py') if p.stem != '__init__')
 X, Y = np.arange(1050, dtype=np.uint8).reshape(50, 7, 3), np.arange(50) % 3
@@ -74,7 +74,7 @@ def test_damaged_files_are_refused_or_read(script, arranged, tmp_path, capsys):
             assert not [*tmp_path.glob('out/[!.]*')]
         else:
             made = [path.parent for path in tmp_path.glob('out/*/meta.json')]
-            assert made and all((path / 'test.jsonl').exists() or files.verify(path) is None for path in made)
+            assert made and all((path / 'test.jsonl').exists() or checksums.verify(path) is None for path in made)
 
 
 @pytest.mark.parametrize('script', sorted(WORK.keys() - {'cbt'}))  # it makes two folders with other names

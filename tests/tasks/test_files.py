@@ -8,7 +8,7 @@ from helpers import fails, go
 import eval as eval_py
 import train
 from engine.mistakes import Mistake
-from tasks import files
+from tasks import checksums
 from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
 
@@ -40,13 +40,13 @@ def test_a_damaged_array_is_refused_by_name(name, damage, pictures_data, tmp_pat
         whole, split = path.read_bytes(), path.name.split('.')[0]
         DAMAGES[damage](path, np.load(path))
         with pytest.raises(Mistake, match=path.name):
-            files.verify(copy)
+            checksums.verify(copy)
         if damage != 'a bit' and 'names' not in path.name:
             with pytest.raises(Mistake, match=path.name):
                 opened(copy, split)
         opened(copy, {'train': 'val', 'val': 'train'}[split])  # the other split is whole
         path.write_bytes(whole)
-        files.verify(copy)
+        checksums.verify(copy)
 
 
 def test_verify_in_train_and_eval(text_run, bytes_data, tiny, tmp_path, capsys):

@@ -6,7 +6,7 @@ from helpers import go
 from torch._dynamo.testing import CompileCounter
 
 from engine.checkpoint import read_log
-from engine.device import compile_network
+from engine.compiled import compile_network
 from model_aot import AoT, AoTConfig
 from tasks import streams
 from tasks.regression import Prompts

@@ -1,0 +1,52 @@
+"""Text that people type, and text that comes piece by piece. Training does not load this."""
+import codecs
+from pathlib import Path
+
+from engine.mistakes import reading
+
+
+def prompt_of(start):
+    """The text of a prompt that the user typed: \\n is a new line, FILE:path reads a file. Raises
+    Mistake if the file cannot be read."""
+    if not start.startswith('FILE:'):
+        return start.replace('\\n', '\n')
+    path = start.removeprefix('FILE:')
+    with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
+        return Path(path).read_text(encoding='utf-8-sig')
+
+
+def texts_of(tokenizer, tokens):
+    """Yield the text of tokens, an iterable of ids, as they come. A character that is several
+    tokens waits until it is complete."""
+    decoder = codecs.getincrementaldecoder('utf-8')('replace')
+    for token in tokens:
+        yield decoder.decode(tokenizer.decode_bytes([token]))
+    yield decoder.decode(b'', final=True)
+
+
+def until(stop, texts):
+    """Yield texts as they come, up to where the text `stop` begins in them; all of them if it is
+    empty. What may be the beginning of `stop` waits for the next text."""
+    waiting = ''
+    for text in texts:
+        waiting += text
+        if stop and stop in waiting:
+            yield waiting[:waiting.index(stop)]
+            return
+        sure = waiting
+        for n in range(1, len(stop)):
+            if waiting.endswith(stop[:n]):
+                sure = waiting[:-n]
+        yield sure
+        waiting = waiting[len(sure):]
+    yield waiting
+
+
+def with_masks(tokenizer, text):
+    """The ids of a text, a list, in which [MASK] stands for tokenizer.mask_id."""
+    first, *following = text.split('[MASK]')
+    ids = list(tokenizer.encode(first))
+    for piece in following:
+        ids.append(tokenizer.mask_id)
+        ids.extend(tokenizer.encode(piece))
+    return ids
