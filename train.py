@@ -49,9 +49,6 @@ class TrainConfig:
     # data
     model: str = 'aot'                      # model_x.py: aot, crate, crate_mae, dino, tost, vit, ..
     dataset: str = 'stdlib'                 # folder in data_dir; or linear, sparse_linear
-    train_share: float = 1.0                # share of each class's pictures to use, by the seed
-    sparsity: int = 3                       # non-zero weights of a sparse_linear function
-    curriculum: int = 0                     # functions: steps until prompts grow; 0: they do not
     data_dir: str = 'data'                  # where prepared datasets lie
     verify: bool = False                    # first compare the dataset with its checksums
 
@@ -93,7 +90,6 @@ class TrainConfig:
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
     show_samples: bool = True               # print what the network writes or sees at validations
     log_interval: int = 10                  # steps between printed and logged training losses
-    probe_interval: int = 0                 # pictures: score features at these validations; 0: no
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
     keep_checkpoints: bool = False          # keep the weights of every validation
     checkpoint_minutes: float = 15.0        # write last.pt between validations too; 0: never
@@ -108,6 +104,12 @@ class TrainConfig:
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: what is fast here
     compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
     recompute: bool = False                 # compute layers twice, to save memory
+
+    # for some tasks alone
+    train_share: float = 1.0                # pictures: share of each class to use, by the seed
+    probe_interval: int = 0                 # pictures: score features at these validations; 0: no
+    sparsity: int = 3                       # functions: non-zero weights of a sparse_linear one
+    curriculum: int = 0                     # functions: steps until prompts grow; 0: they do not
     loss_in_chunks: bool = False            # text: compute few logits at a time, to save memory
 
 

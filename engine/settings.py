@@ -219,8 +219,8 @@ def cast_size(value):
 
 def filled(cls, values):
     """A dataclass with those of its settings that `values` has, {name: value}."""
-    names = [f.name for f in dataclasses.fields(cls)]
-    return cls(**{name: values[name] for name in names if name in values})
+    names = {f.name for f in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in values.items() if name in names})
 
 
 def check_ranges(c, ranges):

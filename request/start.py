@@ -18,14 +18,12 @@ from engine.settings import Requested, check, check_first, collect, filled, with
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
 
-AT_LEAST_ONE = ('eval_interval', 'eval_iters', 'log_interval')
-NOT_NEGATIVE = ('warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
-                'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes',
-                'sparsity', 'curriculum')
 RANGES = {  # {(least, most): settings of train.py}
-    (1, NO_LIMIT): AT_LEAST_ONE,
+    (1, NO_LIMIT): ('eval_interval', 'eval_iters', 'log_interval'),
     (1, 10 ** 6): ('batch_size', 'gradient_accumulation_steps'),
-    (0, NO_LIMIT): NOT_NEGATIVE,
+    (0, NO_LIMIT): ('warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
+                    'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes',
+                    'sparsity', 'curriculum'),
     (0, 10 ** 9): ('max_iters',),
     (0, 10 ** 6): ('epochs',),
     (0, 2 ** 32 - 1): ('seed',),
@@ -142,9 +140,8 @@ def steps_win_over_epochs(c, requested):
     def is_typed(name):
         return name in requested and requested[name].is_typed
 
-    if is_typed('max_iters') and not is_typed('epochs'):
-        c.epochs = 0.0
-    if is_typed('warmup_iters') and not is_typed('warmup_epochs'):
-        c.warmup_epochs = 0.0
-    if is_typed('eval_interval') and not is_typed('eval_epochs'):
-        c.eval_epochs = 0.0
+    lengths = {'max_iters': 'epochs', 'warmup_iters': 'warmup_epochs',
+               'eval_interval': 'eval_epochs'}
+    for in_steps, in_epochs in lengths.items():
+        if is_typed(in_steps) and not is_typed(in_epochs):
+            setattr(c, in_epochs, 0.0)
