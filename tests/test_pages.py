@@ -1,6 +1,4 @@
-"""Pages and code name each other correctly: links, files, equations. Imports go one way: root programs import folders,
-analysis and scoring import tasks and engine, tasks imports engine, engine imports neither, and networks nothing of the
-house."""
+"""Pages and code name each other correctly: links, files, equations."""
 import importlib
 import inspect
 import operator

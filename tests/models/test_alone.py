@@ -88,9 +88,3 @@ def test_a_model_file_stands_alone(tmp_path):
 
     assert process.returncode == 0, process.stderr
     assert process.stdout.split() == [f'model_{name}' for name, _ in CASES]
-
-
-def test_no_model_file_is_left_out():
-    names = {path.stem.removeprefix('model_') for path in ROOT.glob('model_*.py')}
-
-    assert names == set(dict(CASES))
