@@ -33,7 +33,7 @@ outputs from becoming equally probable.
     tau_t     teacher_temp          temperature of the teacher's softmax
     c         centre  (K,)          moving average of the teacher's outputs
     m         centre_momentum       weight of the old centre in a step
-    lambda    momentum_teacher      weight of the old teacher in a step; l above
+    l         momentum_teacher      weight of the old teacher in a step; the paper says lambda
 
 SimDINO (`objective='simdino'`) needs no K outputs, no centre and no temperatures: g gives a
 feature, a vector of length 1. The features of two crops of a picture should be alike. The features
@@ -42,7 +42,7 @@ of different pictures should fill the space, which their coding rate measures:
     loss      = - w alignment - expansion
     alignment = mean over the same pairs of   g_t(x) . g_s(x')
     expansion = gamma times the mean over the two large crops of 1/2 logdet(I + p / (N eps) Z^T Z)
-    gamma     = 1/p + 1/N
+    gamma     = 1/p + 1/N           about 1/min(p, N), as there are at most min(p, N) directions
 
     formula   code                  meaning
     p         bottleneck_dim        numbers in a feature
@@ -52,18 +52,19 @@ of different pictures should fill the space, which their coding rate measures:
     eps       eps                   distortion that the rate allows; CRATE writes it eps^2
     w         alignment_weight      weight of the alignment
 
-The network inside g is any network with `features`: crate, vit, aot or crate_alpha. It has no
-classifier. A trained checkpoint is opened as the network inside, with the teacher's weights. So
-every command that looks at CRATE or ViT can look at it too. A run can begin with the weights of a
-run of DINO, or of a trained network that becomes the one inside.
+The network inside g is crate, vit, aot, crate_alpha, or another one with `features`, learned
+positions `embed.pos` and a setting `pool`. Its classifier is taken off. A trained checkpoint is
+opened as the network inside, with the teacher's weights. So every command that looks at CRATE or
+ViT can look at it too. A run can begin with the weights of a run of DINO, or of a trained network
+that becomes the one inside.
 
 Where the code departs from the released code (docs/papers.md lists the departures of the recipe):
   * github.com/facebookresearch/dino: with gradient accumulation the centre moves once a step. There
     it moves once a pass.
   * github.com/RobinWu218/SimDINO: the formulas above are from this code, as we do not have the
     paper. Here Z has the pictures of all processes. There Z has the pictures of one process, but N
-    counts all pictures. So with 8 processes Z^T Z / N is 8 times smaller there, and an eps acts as
-    8 eps does here.
+    counts all pictures. So with 8 processes Z^T Z / N is 8 times smaller there. To compute the same
+    here, set an eps that is 8 times as large.
 """
 import math
 import warnings
@@ -90,11 +91,11 @@ class DINOConfig:
     image_size: int | tuple = 224      # pixels of a large crop, or (height, width)
     patch_size: int | tuple = 16       # pixels of a patch, or (height, width)
     channels: int = 3                  # 3 for colour, 1 for grey
-    pool: str = 'cls'                  # the head sees 'cls', the class token, or 'mean' of tokens
+    pool: str = 'cls'                  # the head sees 'cls', the class token, or 'mean'
     objective: str = 'dino'            # what the student learns: 'dino', or 'simdino'
     out_dim: int = 65536               # dino: outputs of the projection head
     hidden_dim: int = 2048             # width of the head's hidden layers
-    bottleneck_dim: int = 256          # width before the head's last layer; simdino: p, of features
+    bottleneck_dim: int = 256          # width before the head's last layer; simdino: p
     head_layers: int = 3               # layers of the head before its last one
     eps: float = 0.05                  # simdino: allowed distortion; a smaller eps spreads features
     alignment_weight: float = 1.0      # simdino: weight of the alignment of crops
@@ -102,13 +103,13 @@ class DINOConfig:
     student_temp: float = 0.1          # dino: tau_s, of the student's softmax
     teacher_temp: float = 0.04         # dino: tau_t, of the teacher's softmax, after its warm-up
     warmup_teacher_temp: float = 0.04  # dino: tau_t at the start of the run
-    warmup_temp_share: float = 0.3     # dino: share of the run until tau_t is teacher_temp
+    warmup_temp_share: float = 0.3     # dino: share of the run after which tau_t is teacher_temp
     centre_momentum: float = 0.9       # dino: m, of the centre
     momentum_teacher: float = 0.996    # l at the start; choose less for fewer than 10,000 steps
     momentum_teacher_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
     freeze_share: float = 0.01         # dino: share of the run in which the last layer is frozen
 
-    task = 'views'
+    task = 'views'                     # tasks/task_views.py gives it crops of each picture
     # for weights/runs.py: what older runs call these settings
     old_names = {'n_out': 'out_dim', 'hidden': 'hidden_dim', 'bottleneck': 'bottleneck_dim',
                  'c': 'alignment_weight', 'student_temperature': 'student_temp',
@@ -173,7 +174,7 @@ def simdino_terms(student, teacher, eps, pair, processes=1):
     if student.device.type == 'mps':                        # MPS has no float64
         student = student.cpu()
         teacher = teacher.cpu()
-    student = student.double()                              # autocast does not round float64
+    student = student.double()                              # logdet needs it; autocast leaves it
     teacher = teacher.double()
 
     cosines = []
@@ -212,17 +213,17 @@ def expansion_term(Z, eps, processes):
 def sum_over_processes(gram, processes):
     """Z^T Z of all N pictures. gram: Z^T Z of the pictures of this process. Both are (2, p, p).
 
-    DDP will divide the sum of the gradients of all processes by `processes`, but the gradient of
-    the coding rate is their sum. So the gradient here is `processes` times that of gram.
+    The gradient of the coding rate is the sum of those of all processes, and DDP takes their mean.
+    So the gradient of the result is `processes` times that of gram.
     """
     total = gram.detach().clone()
     dist.all_reduce(total)                                  # in place, and without a gradient
-    zero = gram - gram.detach()                             # has the gradient of gram
+    zero = gram - gram.detach()                             # 0, but with the gradient of gram
     return total + processes * zero
 
 
 def gamma(p, N):
-    """The weight of the coding rate of N features with p numbers each."""
+    """The weight of the coding rate of N features with p numbers each, about 1/min(p, N)."""
     return 1 / p + 1 / N
 
 
@@ -231,16 +232,16 @@ def gamma(p, N):
 class DINOHead(nn.Module):
     """Features of the network inside (.., n_embd) -> outputs (.., out_dim).
 
-    An MLP with n_layer linear maps makes a vector of width bottleneck_dim. It is divided by its
+    An MLP with head_layers linear maps makes a vector of width bottleneck_dim. It is divided by its
     length. The outputs are its cosines to out_dim learned directions. With out_dim=0, for SimDINO,
     the vectors of length 1 are the result, float32 (.., bottleneck_dim).
     """
 
-    def __init__(self, n_embd, out_dim, hidden_dim, bottleneck_dim, n_layer):
+    def __init__(self, n_embd, out_dim, hidden_dim, bottleneck_dim, head_layers):
         super().__init__()
         self.mlp = nn.Sequential()
         width = n_embd
-        for _ in range(n_layer - 1):
+        for _ in range(head_layers - 1):
             self.mlp.append(nn.Linear(width, hidden_dim))
             self.mlp.append(nn.GELU())
             width = hidden_dim
@@ -254,7 +255,7 @@ class DINOHead(nn.Module):
     def forward(self, z):
         z = self.mlp(z)                                     # (.., bottleneck_dim)
         if self.last_layer is None:
-            return F.normalize(z.float(), dim=-1)
+            return F.normalize(z.float(), dim=-1)           # length 1 in float32, for the rate
         return self.last_layer(F.normalize(z, dim=-1))      # (.., out_dim)
 
 
@@ -264,7 +265,7 @@ class Directions(nn.Module):
     The lengths are 1 and not trained. The names are those of the released code.
     """
 
-    matrices = ('weight_v',)        # for weight decay, see engine/optim.py
+    matrices = ('weight_v',)        # it decays, as the matrix of a linear map; see engine/optim.py
 
     def __init__(self, n_in, n_out):
         super().__init__()
@@ -304,17 +305,17 @@ class Branch(nn.Module):
         patches, and the gradient goes back through the interpolation.
         """
         embed = self.net.embed
-        embed.picture_shape = tuple(x.shape[1:])            # it refuses pictures of another shape
+        embed.picture_shape = tuple(x.shape[1:])            # else it refuses the small crops
         size = tuple(x.shape[2:])
-        if size == self.config.image_size:
+        if size == self.config.image_size:                  # which is (height, width), see `check`
             return self.net.features(x)
 
-        from weights.surgery import resize_positions
+        from weights.surgery import resize_positions        # a model file needs no other at its top
         own_grid = grid(self.config.image_size, self.config.patch_size)
         other_grid = grid(size, self.config.patch_size)
         positions = resize_positions(embed.pos, own_grid, other_grid)
-        # in this call these positions are in the place of its own; without a last map of the
-        # classifier its result is the features
+        # self.net(x) with these positions as embed.pos. It returns (features, None), because its
+        # classifier is taken off, see make_backbone
         z, _ = functional_call(self.net, {'embed.pos': positions}, x)
         return z                                            # (B, d)
 
@@ -341,7 +342,7 @@ class DINO(nn.Module):
             # in the passes of this step: the sum of the teacher's outputs, and how many there were
             self.register_buffer('output_sum', torch.zeros(config.out_dim), persistent=False)
             self.register_buffer('output_count', torch.zeros(()), persistent=False)
-        # the share of the run that was over before the step that was taken last
+        # the share of the run that is over, from 0 to 1, as of the step before
         self.register_buffer('share', torch.zeros(()))
 
     def forward(self, x, y=None):
@@ -364,7 +365,7 @@ class DINO(nn.Module):
 
     def temperature(self):
         """tau_t. During the warm-up it goes from warmup_teacher_temp to teacher_temp on a straight
-        line. (self.share is that of the step before, which makes no difference.)"""
+        line. (self.share is one step late, which is negligible.)"""
         c = self.config
         progress = 1.0
         if c.warmup_temp_share > 0:
@@ -376,13 +377,13 @@ class DINO(nn.Module):
         c = self.config
         # in training all processes compute one coding rate together
         processes = 1
-        counts_operations = student.is_meta                 # scoring/flops.py, in one process
+        counts_operations = student.is_meta                 # perhaps in one process alone
         if self.training and dist.is_initialized() and not counts_operations:
             processes = dist.get_world_size()
 
-        if not self.training:
+        if not self.training:                               # in training this would wait for a GPU
             are_features = has_length_1(student) and has_length_1(teacher)
-            if not are_features:                            # but NaN, say, or zeros
+            if not are_features:                            # they may be NaN, or all zeros
                 warnings.warn('features are not of length 1, so their coding rate means nothing',
                               stacklevel=2)
         alignment, expansion = simdino_terms(student, teacher, c.eps, c.pair, processes)
@@ -396,8 +397,8 @@ class DINO(nn.Module):
 
         train.py calls this after the gradients of a step are computed, and before the optimizer
         uses them. share: of the run that is over, from 0 to 1. The gradient becomes None, because
-        the optimizer leaves a parameter without a gradient as it is. A gradient of zeros would
-        count in the averages of the optimizer, and make later steps too large.
+        the optimizer leaves a parameter without a gradient as it is. With a gradient of zeros its
+        weight would decay, and Adam's averages would count these steps.
         """
         if self.config.objective == 'dino' and share < self.config.freeze_share:
             self.student.head.last_layer.weight_v.grad = None
@@ -434,8 +435,8 @@ class DINO(nn.Module):
     def opened(run):
         """Turn a trained run of DINO into a run of the network inside, with the teacher's weights.
 
-        run: a Run, see open_run in weights/runs.py, which calls this; so is the result. Commands
-        expect a classifier, so it has one class, which means nothing.
+        Takes and returns a Run; open_run in weights/runs.py calls it. Commands expect a classifier,
+        which make_backbone has taken off. Here it is one of zeros, for a class that means nothing.
         """
         c = DINOConfig(**run.network)
         weights = {}
@@ -452,10 +453,10 @@ class DINO(nn.Module):
     def begun_from(run):
         """Turn a trained run into the beginning of a new run of DINO.
 
-        run: a Run, see open_run in weights/runs.py, which calls this; so is the result. A run of
+        Takes and returns a Run; open_run in weights/runs.py calls it, and sets its model. A run of
         DINO goes on with all its weights. From a run of another network, student and teacher get
-        this network inside. Their heads and the centre are missing then; `missing` has what the
-        names of these weights begin with. Raises ConfigError for a network that cannot be inside.
+        this network inside. Their heads and the centre are missing then: `missing` has the
+        beginnings of their names. Raises ConfigError for a network that cannot be inside.
         """
         if 'backbone' in run.network:                       # a run of DINO
             start = {'share': torch.zeros(())}              # nothing of the new run is over
@@ -482,17 +483,17 @@ def cosine(first, last, share):
 
 
 def has_length_1(features):
-    """Whether all features (.., p) have length 1, up to the rounding of bfloat16."""
+    """Whether all features (.., p) have length 1, up to rounding."""
     lengths = torch.linalg.vector_norm(features, dim=-1)
     return (lengths - 1).abs().max() < 0.01
 
 
 # settings of the network inside that are settings here too
 OF_BACKBONE = ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool')
-# settings of a network inside that do not change its features of pictures: those of its classifier
-# and of its own training, and those of text
-OF_NO_FEATURE = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_size', 'vocab_size',
-                 'causal', 'final_norm')
+# settings of a network inside that its features of pictures do not depend on: those of its
+# classifier, of its own training, and of text
+NOT_OF_FEATURES = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_size', 'vocab_size',
+                   'causal', 'final_norm')
 
 
 def backbone_settings(c):
@@ -505,8 +506,8 @@ def backbone_settings(c):
 def config_around(run):
     """The DINOConfig with a trained network inside. run: see `begun_from` above.
 
-    Raises ConfigError for a network that reads no pictures, and for one that would have other
-    values of settings that DINOConfig does not have, and so other features.
+    Raises ConfigError for a network that reads no pictures, and for one with settings that
+    DINOConfig cannot pass on, so that inside it would have other features.
     """
     model = run.model
     kind = run.data['kind']
@@ -515,13 +516,14 @@ def config_around(run):
                           'start from a network of pictures')
     Config = import_module(f'model_{model}').Config
     trained = asdict(Config(**run.network))
-    # (ToST has no pool. It is no backbone, as DINOConfig will say.)
+    # a network without a pool, such as ToST, is refused in the next line
     shared = {name: trained[name] for name in OF_BACKBONE if name in trained}
     c = DINOConfig(backbone=model, **shared)
 
+    inside = asdict(Config(**backbone_settings(c)))
     needed = []
-    for name, value in asdict(Config(**backbone_settings(c))).items():
-        if name not in OF_NO_FEATURE and trained[name] != value:
+    for name, value in inside.items():
+        if name not in NOT_OF_FEATURES and trained[name] != value:
             needed.append(f'{name}={value}')
     if needed:
         raise ConfigError(f'inside DINO, model={model} has {", ".join(needed)}, and the trained '
@@ -541,12 +543,12 @@ def make_backbone(c):
 def is_possible_backbone(c):
     """Whether model_{backbone}.py has a network with features, and with positions to interpolate.
 
-    A ValueError is not caught: by it the network refuses settings that it cannot have.
+    A ValueError passes through: it is what the network says of settings that it cannot have.
     """
     try:
         with torch.device('meta'):                          # takes no memory
             net = make_backbone(c)
-    except (ImportError, TypeError, AttributeError):        # no such file, or no classifier in it
+    except (ImportError, TypeError, AttributeError):        # no such file, no pool, no classifier
         return False
     embed = getattr(net, 'embed', None)
     return hasattr(net, 'features') and hasattr(embed, 'pos')
@@ -579,7 +581,7 @@ def check(c):
     c.image_size = as_pair(c.image_size)
     c.patch_size = as_pair(c.patch_size)
     if not is_possible_backbone(c):
-        raise ConfigError(f"backbone='{c.backbone}' is no network that classifies pictures; choose "
+        raise ConfigError(f"backbone='{c.backbone}' cannot be inside of DINO; choose "
                           'crate, vit, aot or crate_alpha')
 
 

@@ -10,8 +10,9 @@
 A run directory holds config.json, log.jsonl, last.pt, best.safetensors and, with matplotlib,
 curve.png. The batch of a step depends on nothing but the settings and the step; dropout depends on
 the number of processes too. So a resumed run reproduces the uninterrupted one: on a CPU bit for
-bit, on the same machine with as many threads. On a GPU nobody has compared them, and some sums of
-CUDA have no fixed order.
+bit, on the same machine with OMP_NUM_THREADS set. Without it, a run takes a thread less while
+another program needs the core, and sums are rounded differently. On a GPU nobody has compared them,
+and some sums of CUDA have no fixed order.
 """
 import math
 import signal
@@ -65,7 +66,7 @@ class TrainConfig:
 
     # optimizer
     optimizer: str = 'adamw'                # adamw, adam, lion, or muon (adamw outside of layers)
-    learning_rate: float = 6e-4             # peak rate of what muon does not train
+    learning_rate: float = 6e-4             # peak rate; with muon, of what muon does not train
     muon_lr: float = 0.02                   # peak rate of muon
     momentum: float = 0.95                  # of muon
     beta1: float = 0.9                      # of adam, adamw, lion
@@ -99,7 +100,7 @@ class TrainConfig:
     tensorboard: bool = False               # log to TensorBoard too (pip install tensorboard)
 
     # hardware
-    workers: int = -1                       # processes that decode JPEG; -1: by the cores, to 16
+    workers: int = -1                       # processes that decode JPEG; -1: one per core, up to 16
     device: str = 'auto'                    # cpu, cuda, cuda:1, mps; auto: cuda, then mps, then cpu
     dtype: str = 'auto'                     # float32, bfloat16, float16; auto: what is fast here
     compile: str = 'auto'                   # true, false; auto: on CUDA under Linux
@@ -107,7 +108,7 @@ class TrainConfig:
 
     # for some tasks alone
     train_share: float = 1.0                # pictures: share of each class to use, by the seed
-    probe_interval: int = 0                 # pictures: score features at these validations; 0: no
+    probe_interval: int = 0                 # pictures: steps between scores of features; 0: none
     sparsity: int = 3                       # functions: non-zero weights of a sparse_linear one
     curriculum: int = 0                     # functions: steps until prompts grow; 0: they do not
     loss_in_chunks: bool = False            # text: compute few logits at a time, to save memory
@@ -178,7 +179,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
-        restore(request.checkpoint, average, optimizers, scaler)
+        restore(request.checkpoint, average, optimizers, scaler)  # the weights are there already
         step = request.checkpoint.step
         best_error = request.checkpoint.best_error
         training_seconds = request.checkpoint.training_seconds
@@ -198,13 +199,15 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         from analysis.layers import telemetry
     if c.probe_interval > 0:
         from scoring.probes import probe
-    # seconds of a step, if all of it were products of large matrices; 0: not known
+    # for matmul_share in the log: the seconds of a step, if all of it were products of large
+    # matrices; 0: not known
     matmul_seconds = 0.0
     if device.type == 'cuda':
         from scoring.flops import matmul_seconds_of
         rows = task.rows_per_step / world_size()
         matmul_seconds = matmul_seconds_of(raw_model, rows, device, request.augment)
-    # DINO freezes its last layer for a while, and its teacher follows its student
+    # what a network does before and after the step of the optimizers: DINO freezes its last layer
+    # for a while, and its teacher follows its student
     before_step = getattr(raw_model, 'before_step', no_hook)
     after_step = getattr(raw_model, 'after_step', no_hook)
 
@@ -282,7 +285,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                                    f'{clock.training_seconds:.1f} s of training')
                         finished = True
 
-                if not validated:  # one batch tries the weights, so that last.pt gets no bad ones
+                if not validated:  # one batch looks at the weights before last.pt holds them
                     evaluate(raw_model, task, device, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, best_error,
                               clock.training_seconds)
@@ -408,7 +411,7 @@ def forward(model, x, y):
     returned = model(x, y)
     if not isinstance(returned, tuple) or len(returned) not in (2, 3) or returned[1] is None:
         raise Mistake('forward(x, y) of a network must return (out, loss), or (out, loss, extras), '
-                      'with a loss if there is a y; docs/extend.md says more')
+                      'and its loss must be no None here; docs/extend.md says more')
     extras = {}
     if len(returned) == 3:
         out, loss, extras = returned
@@ -432,9 +435,9 @@ def numbers_of(extras):
 
 
 def raise_if_weight_unused(model):
-    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel does not share the
-    gradients of the weights beside it then, and stops in the next step with a message of its
-    own."""
+    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel sends gradients in
+    groups, and never sends one that lacks a weight. It would stop in the next step, without the
+    name of the weight."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.grad is None:
             raise Mistake(f'{name} gets no gradient, which several processes cannot share: use it '

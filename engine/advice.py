@@ -1,5 +1,5 @@
-"""What a user is told if a library is missing, or if disk, memory or another process of the run is
-at its end. Only a program that ends so loads this.
+"""What a user is told if a library is missing, if the disk or the memory is full, or if another
+process of the run has ended. Only a program that ends so loads this.
 """
 import errno
 import re
@@ -57,7 +57,7 @@ def how_to_save_memory():
 def is_full_disk(e):
     if not isinstance(e, OSError):
         return False
-    # NumPy's words for small and for large arrays come without an error number
+    # NumPy gives no error number, but these words, for small and for large arrays
     numpy_says_so = re.search(' requested and |Not enough free space', str(e)) is not None
     return numpy_says_so or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)
 

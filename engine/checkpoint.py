@@ -14,8 +14,8 @@ results.
 A kill at any moment damages no file. The log grows line by line. Every other file above is written
 under another name and then renamed, so it is the old one or the new one, whole. last.pt alone
 decides where a run goes on. At a validation the log is written first, then best.safetensors, then
-last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt, on
-CPUs bit for bit, and the later lines of its log are cut.
+last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt, and
+the later lines of its log are cut. train.py says when these steps are the same bit for bit.
 """
 import hashlib
 import json
@@ -128,7 +128,8 @@ class RunDirectory:
             from engine import loggers  # here: few runs need it
             loggers.check_libraries(c)  # one that is missing is noticed before anything is written
 
-        if resumed:  # read before the log is locked: to close it later would end the lock
+        # read before the log is locked: a process that closes a file loses its lock on it
+        if resumed:
             size_at_step = bytes_before(step, self.out / 'log.jsonl')
         else:
             size_at_step = 0
@@ -138,7 +139,7 @@ class RunDirectory:
         # on a full disk this fails, while the files of an old run are still there
         config_path = self.out / 'config.json'
         new_config = write_new(config_path, lambda f: json.dump(config, f, indent=1))
-        self.log_file.truncate(size_at_step)
+        self.log_file.truncate(size_at_step)  # an empty one is no file of a run, see remove_run
         if not resumed:
             remove_run(self.out)
         os.replace(new_config, config_path)

@@ -27,7 +27,7 @@ class Device:
         device = torch.device(self.name)
         self.type = device.type
         if device.type == 'cuda' and device.index is not None:
-            torch.cuda.set_device(device)  # else memory is pinned, and more, for the first GPU
+            torch.cuda.set_device(device)  # else pinned memory, and more, is that of GPU 0
         self.dtype = choose_dtype(dtype, self.name)
         self.compiled = choose_compile(compile, self.name)
         self.autocast = autocast(self.name, self.dtype)
@@ -61,6 +61,8 @@ class Device:
         network without a wrapper."""
         if self.compiled:
             from engine.compiled import compile_network  # here and below: few runs need it
+            # which is faster on a CPU, see there. What is changed below is compiled too, because
+            # PyTorch compiles in the first call
             in_one_piece = self.type == 'cpu' and world_size() == 1
             compile_network(model, in_one_piece)
         if recompute:
@@ -76,7 +78,8 @@ class Device:
         device_ids = [self.name] if self.type == 'cuda' else None
         network = DistributedDataParallel(model, device_ids=device_ids,
                                           gradient_as_bucket_view=True)
-        # also an argument, but with another name in another version of PyTorch
+        # buffers are the same in all processes. (Set here, as the argument for it has another name
+        # in another version of PyTorch.)
         network.broadcast_buffers = False
         return network
 

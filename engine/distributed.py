@@ -12,7 +12,7 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # now: if it is loaded later, it keeps the process group alive
+import torch.distributed.nn  # before there is a process group: loaded later it holds on to it
 
 from engine.mistakes import Mistake
 
@@ -61,8 +61,9 @@ def join(device_type):
 
 
 def leave():
-    """Part from the other processes. Call this when the network is no longer used. It keeps the
-    process group alive, and a process can abort at its end if its group is still there."""
+    """Part from the other processes. Call this when the network is no longer used: a network in
+    DistributedDataParallel keeps the process group alive, and a process can abort at its end if its
+    group is still there."""
     if not dist.is_initialized():
         return
     barrier()  # a process that ends while another still talks to it can abort too

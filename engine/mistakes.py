@@ -1,5 +1,6 @@
-"""A mistake of the user is one line that says what to type next, and exit code 2. So is what no
-program can help, such as a full disk. Any other exception is a bug and keeps its traceback.
+"""A mistake of the user is one line that says what to type next, and exit code 2. What no program
+can prevent, such as a full disk, is said in the same way. Any other exception is a bug and keeps
+its traceback.
 """
 import contextlib
 import os
@@ -8,8 +9,7 @@ import sys
 
 
 class Mistake(ValueError):
-    """A mistake of the user, said in one line. Any other exception is a bug and keeps its
-    traceback."""
+    """A mistake of the user, said in one line."""
 
 
 @contextlib.contextmanager
@@ -31,9 +31,8 @@ def reading(problem, advice='get it again'):
 
 @contextlib.contextmanager
 def one_line_errors():
-    """Around a program's main: a Mistake becomes one line on standard error and exit code 2. So do
-    a library that is missing and too little memory. Any other exception is a bug and keeps its
-    traceback."""
+    """Around a program's main: a Mistake becomes one line on standard error and exit code 2, and so
+    does an exception for which there is advice, see engine/advice.py."""
     if hasattr(sys.stdout, 'reconfigure'):
         # what a console cannot show becomes an escape, as on standard error
         sys.stdout.reconfigure(errors='backslashreplace')
@@ -45,7 +44,7 @@ def one_line_errors():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)  # SIGPIPE, which Windows has not
     except Mistake as e:
-        # if it comes from a process that reads pictures, a traceback stands before it
+        # of a process that reads pictures, PyTorch hands on the traceback as a text; keep its end
         end_with(str(e).rpartition('engine.mistakes.Mistake: ')[2])
     except Exception as e:
         from engine.advice import advice_of  # here and above: most programs need none

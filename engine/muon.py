@@ -1,4 +1,4 @@
-"""Muon, for --optimizer=muon. Only runs that ask for it load this."""
+"""Muon, for --optimizer=muon, and what Lion shares with it. Other runs do not load this."""
 from collections import defaultdict
 
 import torch
@@ -61,7 +61,7 @@ def orthogonalized(matrices, coefficients, steps):
     not multiply bfloat16."""
     a, b, c = coefficients
     dtype = torch.float32
-    if choose_dtype('auto', matrices[0].device) == torch.bfloat16:
+    if choose_dtype('auto', matrices[0].device) == torch.bfloat16:  # the hardware is fast at it
         dtype = torch.bfloat16
     x = torch.stack([matrix.to(dtype) for matrix in matrices])
     tall = x.size(1) > x.size(2)

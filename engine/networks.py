@@ -5,10 +5,10 @@ The contract. A file model_x.py beside train.py is the whole of a network x. It 
   Config    a flat dataclass. `task`, a class attribute or a property, says what the network is
             trained on: x for the file tasks/task_x.py. The dataset sets vocab_size and other fields
             that `sizes` in request/build.py names, if the config has them.
-  Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), the
-            loss None without y; or (out, loss, extras), a dict of numbers to log, of which
-            'penalty' is added to the loss in training. x, y and out of each task are in
-            docs/extend.md.
+  Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), where
+            the loss is None if it needs a y and there is none; or (out, loss, extras), a dict of
+            numbers to log, of which 'penalty' is added to the loss in training. x, y and out of
+            each task are in docs/extend.md.
 
 It may set a third, ConfigError, a subclass of ValueError: what Config raises for settings that make
 no sense, and what programs print in one line. Any other exception is a bug and keeps its traceback.

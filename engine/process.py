@@ -50,4 +50,4 @@ def keep_freed_memory():
     mallopt = ctypes.CDLL(None).mallopt
     for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
         if not mallopt(option, 2 ** 30):
-            mallopt(option, 2 ** 25)  # before glibc 2.35 the second is at most 32 MiB
+            mallopt(option, 2 ** 25)  # before glibc 2.35 M_MMAP_THRESHOLD is at most 32 MiB

@@ -19,14 +19,14 @@ def print_plan(request, task, model, folder, device, step):
     files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
     if request.default_config:
         files += f'; settings of {request.default_config}'
-        if c.model != type(c).model:  # not the network of that file
+        if c.model != type(c).model:  # that file is for the default network
             files += f', sizes of model_{c.model}.py'
     print_main(files)
 
     length = f'{c.max_iters:,} steps of {task.rows_per_step} x {task.tokens_per_row} {task.unit}'
     if step > 0:
         length = f'goes on at step {step:,} of {length}'
-    if folder:  # functions are drawn without end
+    if folder:  # else functions, which are drawn without end
         passes = c.max_iters * task.rows_per_step / len(task.train)
         length += f', {passes:.3g} passes over the data'
     print_main(f'{length}; a validation every {c.eval_interval:,} steps')
@@ -62,7 +62,7 @@ def metrics_line(metrics):
 
 
 def time_left(seconds):
-    """The end of a line of the log; nothing where the seconds are None, not known yet."""
+    """The end of a line that a run prints; '' where the seconds are None, not known yet."""
     if seconds is None:
         return ''
     return f'  {timedelta(seconds=round(seconds))} left'

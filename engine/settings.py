@@ -23,7 +23,7 @@ from engine import HERE
 from engine.mistakes import Mistake
 
 TYPED = 'the command line'
-# {what people type, from nanoGPT or for another of our programs: the setting that is meant}
+# {what people type, from nanoGPT or for another of our programs: what this program may call it}
 OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
                'prompt': 'start'}
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
@@ -34,7 +34,7 @@ EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str
 class Requested(typing.NamedTuple):
     """A setting that somebody asked for."""
     value: object
-    source: str = ''  # TYPED, or the config file; empty for a default
+    source: str = ''  # TYPED, a config file, or config.json; empty for a default
 
     @property
     def is_typed(self):
@@ -44,15 +44,14 @@ class Requested(typing.NamedTuple):
 # ---- reading -------------------------------------------------------------------------------------
 
 def collect(argv):
-    """Command line -> {name: Requested}. A later word wins over an earlier one. A word without
-    dashes is a config file."""
+    """Command line -> {name: Requested}. A word without dashes is a config file. A typed setting
+    wins over one of a file, and a later one of a kind over an earlier one."""
     return with_files(*split(argv))
 
 
 def with_files(files, typed):
-    """The settings of config files, see read_file, with those in their place that were typed; both
-    are {name: Requested}. A later file wins over an earlier one. Names and values are not checked
-    yet."""
+    """The settings of config files, see read_file, overridden by the typed ones, both {name:
+    Requested}. A later file wins over an earlier one. Names and values are not checked yet."""
     requested = {}
     for file in files:
         for name, value in read_file(file).items():
@@ -61,8 +60,8 @@ def with_files(files, typed):
 
 
 def split(argv):
-    """Command line -> (the words that stand alone, {name: Requested} of each --name=value and
-    --name value, which are texts, and of --name, which is True)."""
+    """Command line -> (the words that stand alone, {name: Requested} of the typed settings). The
+    value of --name=value and of --name value is a text, and that of a --name alone is True."""
     alone = []
     typed = {}
     words = list(argv)
@@ -130,16 +129,16 @@ def check(requested, *classes):
     An int may fill a float. Raises Mistake that names the nearest setting for an unknown name, and
     what was expected for a wrong type."""
     fields = {}
-    types = {}
+    type_of = {}
     for cls in classes:
         fields.update({f.name: f for f in dataclasses.fields(cls)})
-        types.update(typing.get_type_hints(cls))
+        type_of.update(typing.get_type_hints(cls))
 
     checked = {}
     for name, (value, source) in requested.items():
         if name not in fields:
             raise unknown_setting(name, source, fields)
-        checked[name] = checked_value(value, source, fields[name], types[name])
+        checked[name] = checked_value(value, source, fields[name], type_of[name])
     return checked
 
 
@@ -179,7 +178,7 @@ def unknown_setting(name, source, known):
     elif near:
         hint = f'did you mean {near[0]}?'
     elif source != TYPED:
-        hint = 'this network has none; a name that is no setting begins with _'
+        hint = 'this network has none; begin a name that is no setting with _'
     else:
         hint = '--help lists all'
     return Mistake(f'unknown setting {name} in {source}; {hint}')
@@ -247,14 +246,14 @@ def choice_of(name, value, known):
 
 
 def take_choices(c, **choices):
-    """Give settings of c, {name: known}, the one of the known values that they mean."""
+    """Replace settings of c, {name: known values}, by the known values that they mean."""
     for name, known in choices.items():
         setattr(c, name, choice_of(name, getattr(c, name), known))
 
 
 def check_meant(c, only_for, purpose):
-    """Raises Mistake for a setting of c that was changed and means nothing for a purpose. only_for:
-    {setting: all purposes that it has}."""
+    """Raises Mistake for a setting of c that is not at its default, and has no effect for this
+    purpose. only_for: {setting: the purposes for which it has one}."""
     for name, purposes in only_for.items():
         changed = getattr(c, name) != getattr(type(c), name)
         if changed and purpose not in purposes:

@@ -7,7 +7,7 @@ import torch
 from engine.distributed import print_main, world_size
 
 SECONDS_MEASURED = 0.5
-# CPU time of the process over threads times time: 0.97 where no other program runs
+# seconds of CPU over threads x seconds of the clock; it is 0.97 where no other program runs
 CROWDED_BELOW = 0.85
 SECONDS_UNTIL_MORE = 30.0  # with one thread fewer, before one more is tried
 

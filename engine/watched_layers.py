@@ -9,7 +9,7 @@ from engine.plots import whole_numbers
 WATCHED = {
     'rate': 'coding rate R^c, nats',
     'nonzeros': 'share of non-zeros',
-    'objective': 'objective, eq. (1)',
+    'objective': 'objective, eq. (1)',  # of CRATE
 }
 
 

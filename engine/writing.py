@@ -9,7 +9,7 @@ from engine.mistakes import Mistake
 def write_file(path, write, mode='w'):
     """Call write(file) on a new file, then rename it to path: a crash or a full disk leaves the old
     file whole. Raises Mistake if it cannot be written."""
-    os.replace(write_new(path, write, mode), Path(path))  # 'x.png/' is x.png
+    os.replace(write_new(path, write, mode), Path(path))  # which leaves out a slash at the end
 
 
 def write_new(path, write, mode='w'):

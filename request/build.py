@@ -43,6 +43,7 @@ def config_for(name, network_settings, meta, folder='the dataset'):
     config = config_from(Config, decided | network_settings)
     if kind_of(config) != kind:
         raise unreadable(name, [kind_of(config)], kind, folder)
+    # such as [MASK]. Which task it is, only the config can say, so it is built again
     if task_of(config).extra_tokens:
         decided['vocab_size'] += task_of(config).extra_tokens
         config = config_from(Config, decided | network_settings)
@@ -58,6 +59,7 @@ def unreadable(name, kinds, kind, folder):
                        '--dataset or --model')
     dataset = SMALL_DATASET[kinds[0]]
     words = f'--model={name} --dataset={dataset}'
+    # of dino it is train_crate_dino_shapes.py
     configs = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
     if configs:
         words = f'config/{configs[0].name}'

@@ -1,8 +1,8 @@
 """The function `attention` of a model file has two forms: PyTorch's fused kernel, and the lines
 below it, which spell out what it computes.
 
-If you edit the lines and leave the kernel, your edit runs in training in bfloat16 on a CPU, and
-nowhere else. So a run compares both forms before it begins.
+The lines run with gradients, on a CPU, in any precision but float32. If you edit them and leave the
+kernel, your edit runs there, and nowhere else. So a run compares both forms before it begins.
 """
 import copy
 from bdb import BdbQuit
@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.mistakes import Mistake
 
-MOST_TOKENS = 512   # the lines run with up to so many, see `attention` in the model files
+MOST_TOKENS = 512   # with more tokens the kernel runs everywhere
 
 
 @torch.enable_grad()
@@ -20,10 +20,10 @@ def check_forms(model):
     """Raises Mistake if a module of a network computes one thing with the kernel and another with
     the lines. Looked at are the modules that have a linear map `U` or `QKV`.
 
-    A module gets the same random tokens twice, in float64, where both forms agree to rounding. With
-    gradients the lines run, and without gradients the kernel. A copy with larger random weights
-    does this: with the small weights of a new network attention is almost uniform, and a difference
-    could hide.
+    A module gets the same random tokens twice, in float64: with gradients, where the lines run, and
+    without, where the kernel runs. In float64 both agree to rounding. A copy with larger random
+    weights does this: with the small weights of a new network attention is almost uniform, and a
+    difference could hide.
     """
     tokens = min(MOST_TOKENS, getattr(model.config, 'block_size', MOST_TOKENS))
     generator = torch.Generator().manual_seed(0)    # the run's own random numbers stay the same

@@ -86,7 +86,8 @@ def help_text(usage, *classes, only=None, **values):
 
 
 def version():
-    """What a bug report needs: the commit, if this is a clone, and the versions below it."""
+    """What a bug report needs: the commit, if this is a clone, the versions of PyTorch and Python,
+    and the system."""
     commit = 'unknown'
     if shutil.which('git'):
         describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']

@@ -1,9 +1,11 @@
 """What a command line asks train.py for: a new run, one that goes on, or one that is fine-tuned.
 
-A setting that is typed on the command line always counts. Where none is typed, it comes from:
+A setting that is typed on the command line wins; a resumed run refuses those that it must keep.
+Where none is typed, it comes from:
 
     a new run       the config files that are named, or else config/train_aot_stdlib.py
-    resumed         config.json of the run; what a config file says is ignored
+    resumed         config.json of the run; a config file is read, and a line says what of it is
+                    ignored
     fine-tuned      the config files that are named, or else config.json of the trained network
 """
 import dataclasses
@@ -40,7 +42,7 @@ class Request:
     """What a command line asks for."""
     config: object           # the run's TrainConfig
     augment: object          # the run's AugmentConfig
-    network: dict            # {setting of the network: value}, those that somebody asked for
+    network: dict            # {setting of the network: value}; of a new run those asked for
     checkpoint: object       # the Run that it starts from; None of a run from scratch
     default_config: str      # the config file that was taken because none was named, or ''
 
@@ -72,15 +74,16 @@ def read(files, typed, TrainConfig, AugmentConfig):
     steps_win_over_epochs(config, requested)
     check_config(config)
     augment = filled(AugmentConfig, values)
+    # an old run may hold an eval_crop that has no effect; who types one expects an effect
     if 'eval_crop' in requested and requested['eval_crop'].is_typed:
         settings.check_meant(augment, {'eval_crop': ('crop',)}, augment.eval_view)
     return Request(config, augment, network, checkpoint, default_config)
 
 
 def with_default_config(typed, *classes):
-    """The settings of the default config, with those in their place that were typed; both are
-    {name: Requested}. The sizes in that file are for its own network, so another network takes only
-    its settings of training. Another network or dataset gets another run directory."""
+    """The settings of the default config, overridden by the typed ones, both {name: Requested}. The
+    sizes in that file are for its own network, so another network takes only what the file says of
+    training. Another network or dataset gets another run directory."""
     TrainConfig, _ = classes
     default = collect([str(HERE / DEFAULT_CONFIG)])
     model = check_first('model', default | typed, TrainConfig).lower()

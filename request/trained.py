@@ -1,5 +1,5 @@
 """The settings and the network of a run that begins with trained weights: one that goes on, or one
-that is fine-tuned. And what a command that looks at a trained network is asked for."""
+that is fine-tuned. Also what the command line of a program says that looks at a trained network."""
 import dataclasses
 
 import torch
@@ -24,8 +24,8 @@ GONE = {'fsdp'}
 
 
 def settings_to_resume(requested, TrainConfig, AugmentConfig):
-    """(settings, Run) of a run that goes on: its own settings, with those in their place that were
-    typed. requested: {name: Requested}. Raises Mistake for a typed one that a run must keep."""
+    """(settings, Run) of a run that goes on: its own settings, overridden by the typed ones.
+    requested: {name: Requested}. Raises Mistake for a typed one that a run must keep."""
     out_dir = check_first('out_dir', requested, TrainConfig)
     run = open_last(out_dir)
     Config = config_class(run.model)
@@ -71,13 +71,13 @@ def refuse_changes(typed, old, fixed, out_dir):
 # ---- fine-tuning ---------------------------------------------------------------------------------
 
 def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
-    """(settings, Run) of a new run from trained weights. What is typed stands before the config
-    files, or where none is named, before the settings with which the weights were trained.
-    requested: {name: Requested}."""
+    """(settings, Run) of a new run from trained weights. Typed settings win over those of config
+    files, or if no file is named, over those with which the weights were trained. requested: {name:
+    Requested}."""
     classes = (TrainConfig, AugmentConfig)
     asked = check_first('init_from', requested, TrainConfig)
     path = own_or_shipped(asked)
-    wanted_model = ''  # the one of the trained network
+    wanted_model = ''  # the network that the weights are of
     if 'model' in requested:
         wanted_model = check_first('model', requested, TrainConfig).lower()
     run = open_run(path, wanted_model)
@@ -87,6 +87,7 @@ def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
         values = inherited_settings(run, path, *classes) | typed
+    # weights are missing where the trained network begins a larger one, such as DINO with it inside
     if run.missing:
         # the sizes in a config file are those of a new network, and here the weights decide
         for name in run.network.keys() - typed.keys():
@@ -100,22 +101,23 @@ def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
 
 def inherited_settings(run, path, *classes):
     """The settings of training that a new run takes over from the one at `path`, from which it
-    starts as `run`. Those that mean something for the task of that one alone are left out."""
+    starts as `run`. Left out are those of the old run's task that have no effect in the new one."""
     inherited = settings_of(run, *classes)
-    without_meaning = task_settings(read_config(run_directory(path))) - task_settings(run)
-    for name in NOT_INHERITED | without_meaning:
+    of_old_task = task_settings(read_config(run_directory(path)))
+    of_new_task = task_settings(run)
+    for name in NOT_INHERITED | (of_old_task - of_new_task):
         inherited.pop(name, None)
     return inherited
 
 
 def task_settings(run):
-    """The names of settings that only some tasks have, and that of this run too."""
+    """The names of the settings that the task of a run has, of those that not all tasks have."""
     return set(task_of(config_from(config_class(run.model), run.network)).settings)
 
 
 def with_fresh_weights(run, values, seed):
-    """A run of as_beginning with fresh weights, drawn with this seed, in the place of those that it
-    says are missing. values: {name: value} of settings; those of the network decide the sizes."""
+    """A run with fresh weights, drawn with this seed, for those that `run.missing` names. values:
+    {name: value} of settings; those of the network decide the sizes."""
     Network = network_class(run.model)
     Config = config_class(run.model)
     settings = dict(run.network)
@@ -131,8 +133,8 @@ def with_fresh_weights(run, values, seed):
 
 
 def settings_of(run, *classes):
-    """The settings of a run, with the types of their fields, but for those of earlier versions that
-    are gone."""
+    """The settings of a run, with the types of their fields. Settings of earlier versions that no
+    longer exist are left out."""
     requested = {}
     for name, value in run.settings.items():
         if name not in GONE:
@@ -144,10 +146,11 @@ def settings_of(run, *classes):
 
 def trained_network(request, meta, folder):
     """The network of a Request that begins with trained weights, for the dataset in `folder` with
-    this meta.json. Of a run that goes on it is exactly as that left it. Raises Mistake where
+    this meta.json. A run that goes on gets exactly the network that it saved. Raises Mistake where
     network and dataset do not fit."""
     run = request.checkpoint
     changes = request.network
+    # the encoder of an autoencoder is headless: it has no classifier yet
     new_head = request.config.new_head or run.headless != ''
     if request.config.init_from == 'resume':
         new_head = False
