@@ -11,7 +11,7 @@ from analysis.theory import Shared
 from engine import figures, networks, plots
 from engine.settings import check, collect, filled, show
 from tasks import AugmentConfig, views as crops
-from tasks.augment import draws_needed, eval_pictures, place_columns, train_pictures, visible
+from tasks.augment import draws_needed, eval_pictures, train_pictures, visible
 from tasks.pictures import ImageSplit
 
 
@@ -71,12 +71,13 @@ def draw(s, c):
     draws = rng.random((count, s.columns - 1, draws_needed(c)))
     size = s.image_size
     if not size:
-        _, sizes, _, _ = images[chosen, draws, None, None]
+        _, sizes, _, _ = images.batch(chosen, draws)
         size = sizes[0]
     size = tuple(np.broadcast_to(size, 2).tolist())
 
-    def batch(draws, columns=None):
-        return [torch.as_tensor(array) for array in images[chosen, draws, size, columns]]
+    def batch(draws, cut_at_random=False):
+        arrays = images.batch(chosen, draws, size, cut_at_random)
+        return [torch.as_tensor(array) for array in arrays]
 
     pictures, sizes, labels, _ = batch(draws)
     views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
@@ -84,14 +85,14 @@ def draw(s, c):
     if Config.task == 'views':  # crops of two sizes, as DINO's
         crops.check(c)
         crop_draws = rng.random((count, crops.draws_needed(c)))
-        pictures, sizes, _, crop_draws = batch(crop_draws, place_columns(c))
+        pictures, sizes, _, crop_draws = batch(crop_draws, c.crop_scale < 1)
         large, small = crops.views(pictures, sizes, crop_draws, size, c)
         for kind, crops_of_kind in (('large', large), ('small', small)):
             for i, view in enumerate(crops_of_kind, 1):
                 views[f'{kind} crop\n{i} of {len(crops_of_kind)}'] = view
     else:
         for i, view_draws in enumerate(draws.transpose(1, 0, 2), 1):
-            pictures, sizes, _, view_draws = batch(view_draws, place_columns(c))
+            pictures, sizes, _, view_draws = batch(view_draws, c.crop_scale < 1)
             view = train_pictures(pictures, sizes, view_draws, size, c)
             views[f'training\nview {i}'] = view
     return views, [str(images.classes[i]) for i in labels]

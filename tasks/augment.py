@@ -17,12 +17,9 @@ geometric operations come before the colour operations, whatever order was drawn
 geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
 beyond the border of the picture it shows one fixed colour.
 """
-import dataclasses
-
 import torch
 import torch.nn.functional as F
 
-from engine.mistakes import Mistake
 from engine.settings import Requested, check
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
@@ -50,13 +47,10 @@ CROP_COLUMNS = FLIP + 1                 # how many there are so far
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
     gets its default."""
-    settings = {name: Requested(run.settings.get(name, default))
-                for name, default in vars(AugmentConfig()).items()}
-    try:
-        config = AugmentConfig(**check(settings, AugmentConfig))
-    except Mistake as e:
-        raise Mistake(f'config.json of the run: {e}') from None
-    return dataclasses.replace(config, **changes)
+    requested = {name: Requested(value, 'config.json')
+                 for name, value in run.settings.items() if hasattr(AugmentConfig, name)}
+    values = check(requested, AugmentConfig) | changes
+    return AugmentConfig(**values)
 
 
 # ---- training -----------------------------------------------------------------------------------
@@ -65,14 +59,6 @@ def draws_needed(c):
     """How many random numbers a training picture needs: the number of columns above. c: an
     AugmentConfig."""
     return CROP_COLUMNS + 2 * c.randaugment_n
-
-
-def place_columns(c):
-    """The columns of the random numbers that say where a training crop lies, x and y; None if
-    training crops lie in the centre. c: an AugmentConfig."""
-    if c.crop_scale < 1:
-        return PLACE
-    return None
 
 
 def cut(picture, image_size, place):
@@ -112,23 +98,17 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     sizes and draws are on the CPU. c: an AugmentConfig.
     """
     x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))  # (B, C, *image_size)
-    factors, step, threshold = randaugment.colour_strengths(c.randaugment_m, c.randaugment_scale)
+    strengths = randaugment.strengths(c.randaugment_m, c.randaugment_scale)
+    factors = torch.tensor(strengths['factors'])                 # at the signs -1 and 1
     for i in range(c.randaugment_n):
         x = x.round()
         signs, kinds = operations(draws, i)
-        factor = torch.tensor(factors)[signs].view(-1, 1, 1, 1)  # (B, 1, 1, 1)
-        factor = send(factor, x.device)
+        factor = send(factors[signs].view(-1, 1, 1, 1), x.device)    # (B, 1, 1, 1)
         for kind, rows in grouped(kinds, x.device):
             name = OPERATIONS[kind]
-            if name not in COLOUR:
-                continue  # a geometric operation, which `cropped` has done already
-            if name == 'Posterize':
-                strength = step
-            elif name == 'Solarize':
-                strength = threshold
-            else:
-                strength = factor[rows]
-            x[rows] = COLOUR[name](x[rows], strength)
+            if name in COLOUR:  # `cropped` has done the geometric operations already
+                strength = strengths.get(name, factor[rows])
+                x[rows] = COLOUR[name](x[rows], strength)
     return normalize(x)
 
 
@@ -278,10 +258,9 @@ def eval_pictures(pictures, sizes, image_size, view):
         if (new_height, new_width) != (height, width):
             resized = F.interpolate(resized, (new_height, new_width), mode='bilinear',
                                     align_corners=False, antialias=True)
-        corner_y = (new_height - crop_height) // 2
-        corner_x = (new_width - crop_width) // 2
-        crop = resized[:, :, corner_y:, corner_x:]
-        x[rows] = crop[:, :, :crop_height, :crop_width]          # (n, C, *image_size)
+        top = (new_height - crop_height) // 2
+        left = (new_width - crop_width) // 2
+        x[rows] = resized[:, :, top:top + crop_height, left:left + crop_width]
     return normalize(x)
 
 

@@ -19,10 +19,6 @@ FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}
 # Each takes whole numbers from 0 to 255 as float32 (n, C, H, W) and gives the same. The second
 # argument is the strength, (n, 1, 1, 1) or a number; some operations have none and ignore it.
 
-def identity(x, strength):
-    return x
-
-
 def autocontrast(x, strength):
     """Stretch every channel, so that its darkest value becomes 0 and its lightest value 255."""
     # float64, as in Pillow. MPS has no float64, so a result may be 1 off there
@@ -106,7 +102,6 @@ def grey(x):
 
 
 COLOUR = {
-    'Identity': identity,
     'AutoContrast': autocontrast,
     'Equalize': equalize,
     'Solarize': solarize,
@@ -118,56 +113,55 @@ COLOUR = {
 }
 
 
-def colour_strengths(m, scale):
-    """What magnitude m is to the colour operations: the factors of blend at the signs -1 and 1; the
-    step of Posterize; the threshold of Solarize."""
+GEOMETRIC = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
+OPERATIONS = ('Identity', *COLOUR, *GEOMETRIC)
+
+
+# ---- magnitudes ---------------------------------------------------------------------------------
+
+def strengths(m, scale):
+    """What magnitude m is to the operations: the factors of `blend` at the signs -1 and 1; the step
+    of Posterize, 2 to the number of bits that it drops; the threshold of Solarize; an angle in
+    degrees; a shear in pixels per pixel; a shift as a share of the picture's side."""
     if scale == 'torchvision':
-        factors = (1 - 3 * m / 100, 1 + 3 * m / 100)
-        lost_bits = round(m / 7.5)                               # 4 at most
-        threshold = 255 - 8.5 * m                                # 0 at magnitude 30
-    else:
-        m = min(m, 10)
-        factor = 0.1 + 1.8 * m / 10
-        factors = (factor, factor)
-        lost_bits = 8 - int(4 * m / 10)
-        threshold = int(256 * m / 10)
-    return factors, 2 ** lost_bits, threshold
+        return {
+            'factors': (1 - 3 * m / 100, 1 + 3 * m / 100),
+            'Posterize': 2 ** round(m / 7.5),                    # at most 4 bits
+            'Solarize': 255 - 8.5 * m,                           # 0 at magnitude 30
+            'degrees': m,
+            'shear': m / 100,
+            'shift': m / 30 * (150 / 331),                       # at most 150 of 331 pixels
+        }
+    m = min(m, 10)
+    factor = 0.1 + 1.8 * m / 10
+    return {
+        'factors': (factor, factor),
+        'Posterize': 2 ** (8 - int(4 * m / 10)),
+        'Solarize': int(256 * m / 10),
+        'degrees': 3 * m,
+        'shear': 3 * m / 100,
+        'shift': 4.5 * m / 100,
+    }
 
 
 # ---- geometric operations -----------------------------------------------------------------------
 
-GEOMETRIC = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
-OPERATIONS = (*COLOUR, *GEOMETRIC)
-
-
-def geometric_strengths(m, scale):
-    """What magnitude m is to the geometric operations: an angle in degrees; a shear in pixels per
-    pixel; a shift as a share of the picture's side."""
-    if scale == 'torchvision':
-        degrees = m
-        shear = m / 100
-        shift = m / 30 * (150 / 331)                             # at most 150 of 331 pixels
-    else:
-        m = min(m, 10)
-        degrees = 3 * m
-        shear = 3 * m / 100
-        shift = 4.5 * m / 100
-    return degrees, shear, shift
-
-
 def matrices(m, scale, h, w):
     """The matrix of each of OPERATIONS, at the signs -1 and 1, float64 (2, 14, 3, 3). Those of
-    colour operations move nothing. (h, w): the size of the pictures.
+    other operations move nothing. (h, w): the size of the pictures.
 
     A matrix maps (x, y, 1), a place in the new picture, to the place in the old picture that
     appears there. The top left corner is (0, 0), the centre of the first pixel (0.5, 0.5).
     """
-    degrees, shear, shift = geometric_strengths(m, scale)
-    cosine = math.cos(math.radians(degrees))
+    strength = strengths(m, scale)
+    angle = math.radians(strength['degrees'])
+    shear = strength['shear']
+    shift = strength['shift']
+    cosine = math.cos(angle)
     table = torch.eye(3, dtype=torch.float64).repeat(2, len(OPERATIONS), 1, 1)   # (2, 14, 3, 3)
     for sign, of_sign in zip((-1, 1), table):
         matrix = dict(zip(OPERATIONS, of_sign))                  # each (3, 3), a part of the table
-        sine = sign * math.sin(math.radians(degrees))
+        sine = sign * math.sin(angle)
         back_x = (w - cosine * w + sine * h) / 2                 # so that the centre stays
         back_y = (h - sine * w - cosine * h) / 2
         rotation = [[cosine, -sine, back_x],                     # counter-clockwise

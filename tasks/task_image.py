@@ -29,7 +29,7 @@ class PictureTask(BaseTask):
         self.train_options = {
             'image_size': self.image_size,
             'draws': augment.draws_needed(augmentation),
-            'columns': augment.place_columns(augmentation),
+            'cut_at_random': augmentation.crop_scale < 1,  # else training crops lie in the centre
         }
 
     @classmethod

@@ -12,6 +12,7 @@ from helpers import JPEGS, fails, jpeg, quadrants
 from PIL import Image
 
 from lib.pictures import save_pack
+from tasks import augment
 from tasks.pictures import ImageSplit, order, share_of_each
 
 WHOLE = [slice(None)]
@@ -88,17 +89,17 @@ def small(x):
 
 
 def test_a_panorama_does_not_blow_up_its_batch(panoramas):
-    images, draws = ImageSplit(panoramas, 'train'), np.random.default_rng(0).random((7, 5))
+    images, draws = ImageSplit(panoramas, 'train'), np.random.default_rng(0).random((7, 22))
     for images.workers in (0, 2):
-        for columns in (None, slice(2, 4)):
-            for x, sizes, _, _ in images.batches(7, 1, WHOLE, 0, 3, 5, (8, 8), columns):
+        for cut_at_random in (False, True):
+            for x, sizes, _, _ in images.batches(7, 1, WHOLE, 0, 3, 22, (8, 8), cut_at_random):
                 assert small(x) and (sizes.amax(0) == torch.tensor(x.shape[1:3])).all()
         assert all(small(x) for x, *_ in images.fixed(3, 9, image_size=(8, 8)))
-    whole, sizes, _, _ = images[np.arange(7), draws[:, :0], None, None]
+    whole, sizes, _, _ = images.batch(np.arange(7), draws[:, :0])
     assert whole.shape[1:3] == (2000, 2000)
-    parts, short, _, _ = images[np.arange(7), draws, (8, 8), slice(2, 4)]
+    parts, short, _, _ = images.batch(np.arange(7), draws, (8, 8), True)
     for i, (h, w) in enumerate(short):
-        top, left = (round((have - kept) * place) for have, kept, place in zip(sizes[i], (h, w), draws[i, [3, 2]]))
+        top, left = (round((have - kept) * place) for have, kept, place in zip(sizes[i], (h, w), draws[i, augment.PLACE][::-1]))
         assert np.array_equal(parts[i, :h, :w], whole[i, top:top + h, left:left + w])
         assert i in (1, 4, 5) or (short[i] == sizes[i]).all()  # ordinary pictures stay what they are
 

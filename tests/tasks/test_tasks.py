@@ -9,7 +9,7 @@ import tasks
 from engine.device import Device
 from engine.mistakes import Mistake
 from helpers import ROOT
-from tasks import AugmentConfig, augment, share_of_step
+from tasks import AugmentConfig, share_of_step
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.task_icl import Regression
@@ -99,6 +99,6 @@ def test_a_network_has_its_task_and_what_goes_to_the_device_has_no_gaps(kind, ta
     assert len(Post.sent) == 8 and all(t.is_contiguous() for t in Post.sent)
     if 'image_size' in config:  # else panoramas would not be cut, or not at random
         assert made.train_options['image_size'] == made.valid_options['image_size'] == (8, 8)
-        assert made.train_options['columns'] == augment.PLACE and 'columns' not in made.valid_options
+        assert made.train_options['cut_at_random'] and 'cut_at_random' not in made.valid_options
     if kind is Classification:  # what is validated is not augmented
         assert not torch.equal(*(made.take(steps[0], training)[0] for training in (True, False)))
