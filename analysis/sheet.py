@@ -71,7 +71,7 @@ def draw(s, c):
     draws = rng.random((count, s.columns - 1, draws_needed(c)))
     size = s.image_size
     if not size:
-        _, sizes, _, _ = images.batch(chosen, draws)
+        _, sizes, _, _ = images.batch(chosen)
         size = sizes[0]
     size = tuple(np.broadcast_to(size, 2).tolist())
 

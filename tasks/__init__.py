@@ -42,13 +42,8 @@ FUNCTIONS = ('linear', 'sparse_linear')  # datasets that are drawn, not read fro
 MADE_HERE = ('stdlib', 'shapes', 'shapes_many')  # datasets that need no download
 
 # settings of train.py that mean something for some tasks only
-OF_SOME_TASKS = ('train_share', 'probe_interval', 'curriculum', 'ema', 'telemetry',
+OF_SOME_TASKS = ('train_share', 'probe_interval', 'sparsity', 'curriculum', 'ema', 'telemetry',
                  'loss_in_chunks')
-# settings of AugmentConfig that all tasks with pictures have
-PICTURE_SETTINGS = ('crop_scale', 'flip', 'randaugment_m', 'randaugment_scale', 'eval_view',
-                    'eval_crop')
-# those that self-distillation has beside them
-VIEW_SETTINGS = ('local_crops', 'local_size', 'local_scale', 'jitter', 'hue', 'grey', 'blur')
 
 
 @dataclass

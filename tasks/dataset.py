@@ -1,6 +1,4 @@
 """Which dataset a trained network is scored on, or shown, and whether both fit."""
-from pathlib import Path
-
 from engine.mistakes import Mistake
 from tasks import checksums, files, find_data
 
@@ -12,9 +10,9 @@ def dataset_of(c, run, name='the network'):
     dataset = c.dataset or run.settings.get('dataset')
     if not dataset:
         raise Mistake(f'{c.ckpt} does not say what to score it on; give --dataset')
-    folder = find_data(dataset, c.data_dir) or Path(c.data_dir) / dataset
+    folder = find_data(dataset, c.data_dir)  # None for functions
     meta = files.read_meta(folder)
-    check_reads(run, meta, folder, name)
+    check_reads(run, meta, folder or dataset, name)
     if getattr(c, 'verify', False):
         checksums.verify(folder)
     if c.split:

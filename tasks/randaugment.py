@@ -121,12 +121,13 @@ OPERATIONS = ('Identity', *COLOUR, *GEOMETRIC)
 
 def strengths(m, scale):
     """What magnitude m is to the operations: the factors of `blend` at the signs -1 and 1; the step
-    of Posterize, 2 to the number of bits that it drops; the threshold of Solarize; an angle in
-    degrees; a shear in pixels per pixel; a shift as a share of the picture's side."""
+    of Posterize; the threshold of Solarize; an angle in degrees; a shear in pixels per pixel; a
+    shift as a share of the picture's side."""
     if scale == 'torchvision':
+        lost_bits = round(m / 7.5)                               # 4 at most
         return {
             'factors': (1 - 3 * m / 100, 1 + 3 * m / 100),
-            'Posterize': 2 ** round(m / 7.5),                    # at most 4 bits
+            'Posterize': 2 ** lost_bits,
             'Solarize': 255 - 8.5 * m,                           # 0 at magnitude 30
             'degrees': m,
             'shear': m / 100,
@@ -134,9 +135,10 @@ def strengths(m, scale):
         }
     m = min(m, 10)
     factor = 0.1 + 1.8 * m / 10
+    lost_bits = 8 - int(4 * m / 10)
     return {
         'factors': (factor, factor),
-        'Posterize': 2 ** (8 - int(4 * m / 10)),
+        'Posterize': 2 ** lost_bits,
         'Solarize': int(256 * m / 10),
         'degrees': 3 * m,
         'shear': 3 * m / 100,

@@ -5,7 +5,7 @@ from tasks.regression import Prompts
 
 class Regression(BaseTask):
     kind = 'functions'
-    settings = ('ema', 'telemetry', 'curriculum')
+    settings = (*BaseTask.settings, 'sparsity', 'curriculum')
 
     @classmethod
     def open_split(cls, c, config, folder, split):

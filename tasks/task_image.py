@@ -3,20 +3,22 @@ import numpy as np
 import torch
 
 from engine.mistakes import Mistake
-from tasks import PICTURE_SETTINGS, BaseTask, augment
+from tasks import BaseTask, augment
 from tasks.accuracies import accuracies
 from tasks.files import read_meta
 from tasks.imagenet import readable
 from tasks.pictures import ImageSplit
 
+# settings that all tasks with pictures have, of those that not every task has
+PICTURE_SETTINGS = ('train_share', 'probe_interval', 'crop_scale', 'flip', 'eval_view', 'eval_crop')
 SAMPLE_PICTURES = 4  # that a line of the log shows
 SHOW_PICTURES = 'sample.py --ckpt={out_dir} --image=PICTURE'
 
 
 class PictureTask(BaseTask):
     kind = 'images'
-    settings = ('ema', 'telemetry', 'train_share', 'probe_interval', 'randaugment_n',
-                *PICTURE_SETTINGS)
+    settings = (*BaseTask.settings, *PICTURE_SETTINGS, 'randaugment_n', 'randaugment_m',
+                'randaugment_scale')
     unit = 'pictures'
 
     def __init__(self, c, augmentation, config, device, train, valid):
@@ -76,8 +78,7 @@ class Classification(PictureTask):
     def sample(self, model):
         """What the network takes a few pictures of the validation for."""
         indices = np.linspace(0, len(self.valid) - 1, SAMPLE_PICTURES).astype(int)
-        no_draws = np.zeros((SAMPLE_PICTURES, 0))
-        batch = self.valid.batch(indices, no_draws, self.image_size)
+        batch = self.valid.batch(indices, image_size=self.image_size)
         x, y = self.take([torch.as_tensor(array) for array in batch])
         logits = model(x)[0]                                    # (B, num_classes)
         names = [readable(name) for name in self.valid.classes]

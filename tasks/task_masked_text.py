@@ -13,7 +13,7 @@ CHOSEN = 0.15   # of the tokens: those to be predicted
 MASKED = 0.8    # of the chosen: replaced by [MASK]
 RANDOM = 0.1    # of the chosen: replaced by a random token; the others stay
 
-LOGITS_AT_ONCE = 2 ** 26  # no batch of validation has more logits than this
+LOGITS_AT_ONCE = 2 ** 26  # in a batch of validation, if it has more than one row; bounds the memory
 
 
 class MaskedTextSplit(TextSplit):
@@ -63,19 +63,14 @@ class HiddenTokens(NextToken):
 
     def __init__(self, c, augment, config, device, train, valid):
         super().__init__(c, augment, config, device, train, valid)
-        self.valid_rows = rows_at_once(config, c.batch_size)
+        logits_of_a_row = config.block_size * config.vocab_size
+        self.valid_rows = max(1, min(c.batch_size, LOGITS_AT_ONCE // logits_of_a_row))
 
     def metrics(self, out, loss, y):
         return accuracies(out, loss, y)
 
     def sample(self, model):
         return ''
-
-
-def rows_at_once(config, n):
-    """How many sequences, at most n, have so few logits that they fit into memory together."""
-    logits_of_a_row = config.block_size * config.vocab_size
-    return max(1, min(n, LOGITS_AT_ONCE // logits_of_a_row))
 
 
 Task = HiddenTokens

@@ -3,9 +3,7 @@ import math
 
 import torch
 
-from engine.mistakes import Mistake
-from tasks import PICTURE_SETTINGS, VIEW_SETTINGS
-from tasks.task_image import PictureTask
+from tasks.task_image import PICTURE_SETTINGS, PictureTask
 from tasks.views import check, draws_needed, views
 
 # when validation warns of a collapse
@@ -22,7 +20,8 @@ class Distillation(PictureTask):
                  logarithm of their number if each of a batch has its own
 
     SimDINO's network reports both parts of its loss, `alignment` and `expansion`, itself."""
-    settings = ('train_share', 'probe_interval', *PICTURE_SETTINGS, *VIEW_SETTINGS)
+    settings = (*PICTURE_SETTINGS, 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue',
+                'grey', 'blur')
     score = 'eval.py --ckpt={out_dir}{data_dir} --knn=20'  # it names no classes
     look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
 
@@ -30,8 +29,7 @@ class Distillation(PictureTask):
         super().__init__(c, augmentation, config, device, train, valid)
         if train is not None and len(train.classes) == 1:
             self.score = ''  # neighbours of one class say nothing
-        check(augmentation)
-        check_small_crops(augmentation, config)
+        check(augmentation, config.patch_size)
         self.train_options['draws'] = draws_needed(augmentation)
         self.valid_options['draws'] = draws_needed(augmentation)
         if self.is_simdino:
@@ -73,11 +71,10 @@ class Distillation(PictureTask):
         return metrics['loss'] if self.is_simdino else None
 
     def warning(self, metrics):
-        rows = self.c.batch_size
         if self.is_simdino:
-            return self.warning_of_simdino(metrics, rows)
+            return self.warning_of_simdino(metrics)
         most_entropy = math.log(self.config.out_dim)
-        most_information = math.log(min(self.config.out_dim, rows))
+        most_information = math.log(min(self.config.out_dim, self.c.batch_size))
         if metrics['entropy'] > NEARLY_ALL * most_entropy:
             return ('the teacher says nothing of any picture, all outputs alike; give a lower '
                     '--teacher_temp')
@@ -86,7 +83,8 @@ class Distillation(PictureTask):
                     '--centre_momentum')
         return ''
 
-    def warning_of_simdino(self, metrics, rows):
+    def warning_of_simdino(self, metrics):
+        rows = self.c.batch_size
         least = expansion_in(1, self.config, rows)          # all features are one vector
         most = expansion_in(min(self.config.bottleneck_dim, rows), self.config, rows)
         if metrics['expansion'] < least + NEARLY_NONE * (most - least):
@@ -120,16 +118,6 @@ def least_correlation(config, N):
     r = p / config.eps
     gain = h * gamma * r ** 2 / (1 + r)                     # of the expansion
     return 1 - gain / config.alignment_weight
-
-
-def check_small_crops(augmentation, config):
-    """Raises Mistake if small crops cannot be cut into patches."""
-    size = augmentation.local_size
-    if augmentation.local_crops == 0:
-        return
-    for side in config.patch_size:
-        if size % side != 0:
-            raise Mistake(f'local_size={size} is not divisible by patch_size={config.patch_size}')
 
 
 Task = Distillation
