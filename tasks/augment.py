@@ -17,9 +17,12 @@ geometric operations come before the colour operations, whatever order was drawn
 geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
 beyond the border of the picture it shows one fixed colour.
 """
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 
+from engine.mistakes import Mistake
 from engine.settings import Requested, check
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
@@ -46,11 +49,14 @@ CROP_COLUMNS = FLIP + 1                 # how many there are so far
 
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
-    gets its default."""
+    gets its default. Raises Mistake if its config.json was changed so that it makes no sense."""
     requested = {name: Requested(value, 'config.json')
                  for name, value in run.settings.items() if hasattr(AugmentConfig, name)}
-    values = check(requested, AugmentConfig) | changes
-    return AugmentConfig(**values)
+    try:
+        config = AugmentConfig(**check(requested, AugmentConfig))
+    except Mistake as e:
+        raise Mistake(f'config.json of the run: {e}') from None
+    return dataclasses.replace(config, **changes)
 
 
 # ---- training -----------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ REFUSED = {  # words, joined by + where it takes several; the line names the las
                      '--out_dir=damaged(--init_from=damaged)',
     'train masked': '--mask_ratio=abc --num_classes=4 --new_head=true --dataset=text(crate_mae)',
     'train views': '--local_size=6 --dataset=text --local_crops=-1 --ema=0.9 --randaugment_n=2 --image_size=10 '
+                   '--randaugment_m=3 --blur=0.05 --sparsity=2 '
                    '--objective=simdino+--alignment_weight=-1',
     'sample': '--start=FILE:nowhere.txt --start=FILE:binary.py --ckpt=nowhere --temperature=nan --top_p=0 '
               '--top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 --out=x.png '

@@ -61,7 +61,7 @@ def test_hue_is_that_of_the_standard_library():
     rng = np.random.default_rng(0)
     x, by = rng.integers(0, 256, (7, 3, 2, 2)).astype(np.float32), rng.uniform(-0.5, 0.5, 7).astype(np.float32)
     x[0, :, 0, 0] = 77  # grey has no hue
-    found = views.turned(torch.from_numpy(x), torch.from_numpy(by)).numpy()
+    found = views.shift_hue(torch.from_numpy(x), torch.from_numpy(by)).numpy()
     for i, r, c in np.ndindex(7, 2, 2):
         h, s, v = colorsys.rgb_to_hsv(*(x[i, :, r, c] / 255))
         want = [255 * n for n in colorsys.hsv_to_rgb((h + by[i]) % 1, s, v)]
@@ -70,7 +70,7 @@ def test_hue_is_that_of_the_standard_library():
 
 def test_blur_by_a_plain_loop():
     x, sigma = torch.rand(2, 3, 6, 7, generator=torch.Generator().manual_seed(0)) * 255, torch.tensor([0.3, 1.5])
-    found = views.blurred(x, sigma, 2.0)
+    found = views.gaussian_blur(x, sigma, 2.0)
     for i in range(2):
         weights = {(a, b): math.exp(-(a * a + b * b) / (2 * sigma[i].item() ** 2))
                    for a in range(-6, 7) for b in range(-6, 7)}
@@ -94,11 +94,11 @@ def test_strengths_of_views():
                 assert (a.permute(1, 2, 0) - want.astype(np.float32)).abs().max() <= 1
     for jitter, hue, turns in ((1.0, 0.1, (-0.1, -0.05, 0.05)), (0.5, 0.5, (-0.25, -0.125, 0.125))):
         found = views.coloured(x.clone(), columns(3, **same, HUE=u), 2, AugmentConfig(jitter=jitter, hue=hue))
-        assert torch.allclose(found, views.turned(x, torch.tensor(turns)), atol=1e-3)
+        assert torch.allclose(found, views.shift_hue(x, torch.tensor(turns)), atol=1e-3)
     found = views.coloured(x.clone(), columns(3, SOLARIZED=0), 1, AugmentConfig())
     assert torch.equal(found, torch.where(x < 128, x, 255 - x)) and {127, 128} <= {*x.flatten().tolist()}
     found = views.coloured(x.clone(), columns(3, BLURRED=0, SIGMA=u), 2, AugmentConfig())
-    assert torch.allclose(found, views.blurred(x, torch.tensor([0.1, 0.575, 1.525]), 2.0), atol=1e-3)
+    assert torch.allclose(found, views.gaussian_blur(x, torch.tensor([0.1, 0.575, 1.525]), 2.0), atol=1e-3)
 
 
 @pytest.mark.parametrize('name, kind, share, settings', [
