@@ -264,9 +264,9 @@ def eval_pictures(pictures, sizes, image_size, view):
         if (new_height, new_width) != (height, width):
             resized = F.interpolate(resized, (new_height, new_width), mode='bilinear',
                                     align_corners=False, antialias=True)
-        top = (new_height - crop_height) // 2
-        left = (new_width - crop_width) // 2
-        x[rows] = resized[:, :, top:top + crop_height, left:left + crop_width]
+        y0 = (new_height - crop_height) // 2
+        x0 = (new_width - crop_width) // 2
+        x[rows] = resized[:, :, y0:y0 + crop_height, x0:x0 + crop_width]
     return normalize(x)
 
 
