@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from engine.mistakes import Mistake
 from engine.networks import config_class, network_class
 from prepare import gpt2_weights, official_weights
-from weights import official
+from lib import published
 from weights.runs import open_run
 from weights.surgery import load_model
 
@@ -51,13 +51,13 @@ BESIDE = {
 def test_what_training_code_puts_beside_the_weights_is_left_out(name, tmp_path):
     weights = {'w': torch.arange(3.0), 'b': torch.ones(2, 2)}
     torch.save({name: BESIDE[name], 'model': weights, 'optimizer': {'state': {}}}, tmp_path / 'w.pth')
-    assert equal(official.read(tmp_path / 'w.pth'), weights)
+    assert equal(published.read(tmp_path / 'w.pth'), weights)
 
 
 def test_a_file_from_before_pytorch_1_6_may_hold_its_command_line(tmp_path):
     held = {'model': {'w': torch.ones(2)}, 'args': argparse.Namespace(lr=0.1)}
     torch.save(held, tmp_path / 'w.pth', _use_new_zipfile_serialization=False)
-    assert equal(official.read(tmp_path / 'w.pth'), held['model'])
+    assert equal(published.read(tmp_path / 'w.pth'), held['model'])
 
 
 @pytest.mark.parametrize('zipped', [True, False])
@@ -68,7 +68,7 @@ def test_no_code_in_a_file_runs_and_the_reason_of_a_refusal_is_told(function, wo
     held = {'model': {'w': torch.ones(2)}, 'args': Runs(function, words)}
     torch.save(held, tmp_path / 'w.pth', _use_new_zipfile_serialization=zipped)
     try:
-        assert equal(official.read(tmp_path / 'w.pth'), held['model'])
+        assert equal(published.read(tmp_path / 'w.pth'), held['model'])
         assert function is eval and zipped  # nothing took its place
     except Mistake as e:
         assert word in str(e) and 'torch.save(model.state_dict()' in str(e) and '/w.pth' in str(e)
@@ -79,7 +79,7 @@ def test_no_code_in_a_file_runs_and_the_reason_of_a_refusal_is_told(function, wo
 def test_a_network_that_was_saved_as_an_object_is_refused_with_what_to_save(held, tmp_path):
     torch.save(held, tmp_path / 'w.pth')
     with pytest.raises(Mistake, match=r'stands where the weights.*torch\.save\(model\.state_dict\(\)'):
-        official.read(tmp_path / 'w.pth')
+        published.read(tmp_path / 'w.pth')
 
 
 # ---- encoders

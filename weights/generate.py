@@ -50,13 +50,7 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     token is asked for, if the model does not continue text, if there is no prompt, or if a setting
     makes no sense.
     """
-    if model.config.task != 'text':
-        raise Mistake('only a causal network of text continues sequences; the task here is '
-                      f'{model.config.task}')
-    if idx.size(1) == 0:
-        raise Mistake('the prompt is empty; give at least one token')
-    if temperature < 0 or (top_k is not None and top_k < 0) or (top_p is not None and top_p <= 0):
-        raise Mistake('temperature and top_k must be at least 0, and top_p above 0')
+    check_asked(model, idx, temperature, top_k or 0, 1.0 if top_p is None else top_p)
     reach = reach_of(model)
     if idx.size(1) > reach:
         warnings.warn(f'the prompt has {idx.size(1)} tokens, and the network reads the last '
@@ -68,13 +62,15 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     # network, which compute the logits of the last token alone. The last is model(x).
     length = min(reach, idx.size(1) + max_new_tokens)
     cache = None
-    if use_cache and reach > 1 and has_parts(model):
+    in_parts = has_parts(model)
+    if in_parts and use_cache and reach > 1:
         if agrees(model, idx.device, length, Cache(model)):
             cache = Cache(model)
         else:
             warnings.warn('this network cannot use a cache, so the text is read again for each '
                           'token; docs/extend.md says why', stacklevel=3)
-    in_parts = cache is not None or (has_parts(model) and agrees(model, idx.device, length))
+    if in_parts and cache is None:
+        in_parts = agrees(model, idx.device, length)
 
     finished = torch.zeros_like(idx[:, :1]).bool()
     for _ in range(max_new_tokens):
@@ -95,6 +91,17 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         yield new
         if stop_token is not None and finished.all():
             break
+
+
+def check_asked(model, idx, temperature, top_k, top_p):
+    """Raises Mistake for what `stream` cannot do; see there."""
+    if model.config.task != 'text':
+        raise Mistake('only a causal network of text continues sequences; the task here is '
+                      f'{model.config.task}')
+    if idx.size(1) == 0:
+        raise Mistake('the prompt is empty; give at least one token')
+    if temperature < 0 or top_k < 0 or top_p <= 0:
+        raise Mistake('temperature and top_k must be at least 0, and top_p above 0')
 
 
 # ---- the cache ----------------------------------------------------------------------------------

@@ -11,14 +11,11 @@ with `_orig_mod.`, from a compiled network. Tensors that are missing, unexpected
 raise a Mistake, which names them.
 """
 import math
-import pickle
 import re
-import zipfile
 
 import torch
-from safetensors.torch import load_file
 
-from engine.mistakes import Mistake, reading
+from engine.mistakes import Mistake
 from engine.networks import config_from
 from engine.settings import show
 from weights.surgery import check_numbers
@@ -33,57 +30,7 @@ LENGTHS = {
 }
 
 
-# ---- files and names ----------------------------------------------------------------------------
-
-class LeftOut:
-    """Stands for any object in a checkpoint that is no weight, such as the command line of the
-    training, an argparse.Namespace. It takes what the file gives to the object, and keeps
-    nothing."""
-
-    def __new__(cls, *args):
-        return super().__new__(cls)
-
-    def __init__(self, *args):
-        pass
-
-    def __setstate__(self, state):
-        pass
-
-
-def empty_dict(*args):
-    """Stands for collections.defaultdict: PyTorch fills only plain dicts."""
-    return {}
-
-
-def read(path):
-    """The weights {name: tensor} in a file of torch.save or of safetensors. Raises Mistake if the
-    file is missing or damaged, or if PyTorch refuses what it holds beside the weights."""
-    with reading(f'{path} is damaged or missing, or holds no state dict',
-                 'remove it, and get it again; or, if it is whole, save the weights alone where it '
-                 'was written: torch.save(model.state_dict(), PATH)'):
-        if str(path).endswith('.safetensors'):
-            content = load_file(path)
-        else:
-            content = checkpoint(path)
-        return unnested(content)
-
-
-def checkpoint(path):
-    """The content of a file of torch.save. No code of a stranger runs: PyTorch makes tensors and
-    plain values alone, and a LeftOut takes the place of every other object. Raises ValueError with
-    PyTorch's reason if it refuses the file."""
-    foreign = ['argparse.Namespace']
-    if zipfile.is_zipfile(path):  # PyTorch lists the names of no file that is older than its 1.6
-        foreign = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    stand_ins = {name: LeftOut for name in foreign}
-    stand_ins['collections.defaultdict'] = empty_dict
-    try:
-        with torch.serialization.safe_globals([(make, name) for name, make in stand_ins.items()]):
-            return torch.load(path, map_location='cpu', weights_only=True)
-    except pickle.UnpicklingError as e:
-        # PyTorch's own message says how to load such a file unsafely; its cause is the reason
-        raise ValueError(e.__context__ or e) from None
-
+# ---- names --------------------------------------------------------------------------------------
 
 def unnested(state_dict):
     """{name: tensor} of a state dict, or of a checkpoint with a state dict inside. Of two networks,
@@ -94,7 +41,7 @@ def unnested(state_dict):
         if isinstance(state_dict, dict):
             state_dict = state_dict.get(nest, state_dict)
     if not isinstance(state_dict, dict):
-        what = 'an object' if isinstance(state_dict, LeftOut) else type(state_dict).__name__
+        what = type(state_dict).__name__
         raise ValueError(f'{what} stands where the weights are looked for')
     tensors = {}
     for name, t in state_dict.items():
@@ -288,12 +235,16 @@ def from_crate(Model, Config, state_dict, *, patch_size, **settings):
         sd['mlp_head.1.bias'] = W @ sd['mlp_head.1.bias'] + b
     if 'cls_token' in sd and not has_classifier(sd):
         d = sd['cls_token'].shape[-1]
-        num_classes = settings.get('num_classes', Config.num_classes)
         sd['mlp_head.0.weight'] = torch.ones(d)
         sd['mlp_head.0.bias'] = torch.zeros(d)
-        sd['mlp_head.1.weight'] = torch.zeros(num_classes, d)
-        sd['mlp_head.1.bias'] = torch.zeros(num_classes)
+        add_zeros(sd, 'mlp_head.1', settings.get('num_classes', Config.num_classes), d)
     return load(Model, Config, sd, CRATE, settings | {'patch_size': patch_size})
+
+
+def add_zeros(sd, name, outputs, inputs):
+    """Add a linear map of zeros to a state dict."""
+    sd[f'{name}.weight'] = torch.zeros(outputs, inputs)
+    sd[f'{name}.bias'] = torch.zeros(outputs)
 
 
 def has_classifier(sd):
@@ -421,10 +372,7 @@ def from_vit(Model, Config, state_dict, **settings):
         pool = 'mean'
         norm = 'fc_norm.weight'
     if norm in sd and not has_head(sd):
-        d = len(sd[norm])
-        num_classes = settings.get('num_classes', Config.num_classes)
-        sd['head.weight'] = torch.zeros(num_classes, d)
-        sd['head.bias'] = torch.zeros(num_classes)
+        add_zeros(sd, 'head', settings.get('num_classes', Config.num_classes), len(sd[norm]))
     return load(Model, Config, sd, VIT[pool], {'pool': pool} | settings)
 
 

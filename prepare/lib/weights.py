@@ -42,7 +42,7 @@ def weight_arguments(doc, argv, *options, out_dir=None):
 
 def read_weights(path):
     """{name: tensor} of a file as it was published. Raises Mistake if it is damaged."""
-    from weights.official import read
+    from lib.published import read
     return read(path)
 
 

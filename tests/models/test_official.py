@@ -11,7 +11,7 @@ from engine.mistakes import Mistake
 from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
 from model_crate_alpha import CRATEAlpha
-from weights import official
+from lib import published
 
 TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang',
          'tost_lang_bias_false']
@@ -281,7 +281,7 @@ def path(tmp_path):
 
 def assert_refused(path):
     with pytest.raises(Mistake, match=re.escape(str(path))):
-        official.read(path)
+        published.read(path)
 
 
 @pytest.mark.parametrize('content', [b'', b'\x80\x02garbage'])
