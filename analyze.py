@@ -44,12 +44,12 @@ if __name__ == '__main__':
 
 import torch
 
-from analysis import (assets, compression, curves, denoising, diagram, diffusion, layers, majorizer,
-                      network_figures, page, projection, reduction, scores, segmentation, sheet,
-                      sparsification)
+from analysis import (assets, compression, curves, denoising, diagram, diffusion, figures, layers,
+                      majorizer, network_figures, page, projection, reduction, scores, segmentation,
+                      sheet, sparsification)
 from analysis.subjects import SubjectsConfig, subjects
 from analysis.tables import plain
-from engine import figures, plots, settings
+from engine import plots, settings
 from engine.mistakes import one_line_errors
 from request.help import asks_for_help, help_text, version
 from request.trained import from_command_line

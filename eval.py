@@ -26,15 +26,16 @@ if __name__ == '__main__':
 
 import torch
 
+from analysis import confusion, figures, in_context
 from analysis.tables import say_table
-from engine import figures, settings
+from engine import settings
 from engine.checkpoint import run_directory
 from engine.device import Device
 from engine.mistakes import Mistake
 from engine.report import metrics_line
 from request.help import run_program
 from request.trained import from_command_line
-from scoring import benchmarks, confusion, probes, regression, splits
+from scoring import benchmarks, probes, regression, splits
 from tasks import augment, task_of
 from tasks.dataset import check_classes, dataset_of
 from tasks.pictures import ImageSplit
@@ -177,6 +178,7 @@ def score_benchmarks(c, trained):
     settings.check_ranges(c, {(0, context): ['stride']})
     stride = c.stride or max(1, context // 2)
     table = Path(c.results or run_directory(c.ckpt) / 'results.csv')
+    figures.check_free(table, overwrite=True, setting='--results', endings=['.csv'])
     benchmarks.check_table(table)
 
     tokenizer = Tokenizer(**trained.run.data['tokenizer'])
@@ -337,7 +339,7 @@ def score_functions(c, trained):
         numbers = [*errors[columns], errors.mean()]
         rows.append([name, *(f'{number:.3f}' for number in numbers)])
     say_table(('', *columns, 'mean'), rows)
-    regression.draw(curves, models, title, table)  # it writes the table too
+    in_context.draw(curves, models, title, table)  # it writes the table too
 
 
 def open_beside(c, trained, path):

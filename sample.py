@@ -23,12 +23,12 @@ if __name__ == '__main__':
 
 import torch
 
+from analysis.predictions import likeliest, look_at_pictures
 from engine import settings
 from engine.device import autocast, choose_device, choose_dtype
 from engine.mistakes import Mistake
 from request.help import run_program
 from request.trained import from_command_line
-from scoring.predictions import likeliest, look_at_pictures
 from tasks import kind_of
 from tasks.prompts import prompt_of, texts_of, until, with_masks
 from tasks.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ ONLY_FOR = {
 }
 
 
-# ---- text; scoring/predictions.py looks at pictures ---------------------------------------------
+# ---- text; analysis/predictions.py looks at pictures --------------------------------------------
 
 def look_at_text(c, run, model):
     """Continue --start or fill its gaps. With --interactive do so with each line of standard input,

@@ -1,1 +1,1 @@
-"""What analyze.py computes and draws."""
+"""What analyze.py computes, and what it, sample.py and eval.py draw."""

@@ -12,7 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import HERE, figures
+from analysis import figures
+from engine import HERE
 from engine.mistakes import Mistake
 from engine.settings import check, collect
 

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from analysis import figures
 from analysis.tables import mean_and_spread
-from engine import figures, plots
+from engine import plots
 from weights import runs
 
 MARKERS = 'osD^vPX'  # as many as colours

@@ -10,12 +10,11 @@ from typing import Callable, NamedTuple
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from analysis import layers, measures
+from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
 from analysis.subjects import batches
 from analysis.tables import say_rows, say_table, span
 from analysis.theory import TheoryConfig, shipped_attention
-from engine import figures
 
 
 # ---- with the true subspaces --------------------------------------------------------------------

@@ -3,8 +3,9 @@
 """
 from dataclasses import dataclass
 
+from analysis import figures
 from analysis.tables import say_table
-from engine import figures, plots
+from engine import plots
 from engine.checkpoint import read_log
 from engine.mistakes import Mistake
 from engine.settings import check, split

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from analysis import layers, measures
+from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
 from analysis.subjects import batches
 from analysis.tables import say_rows, say_table, say_walks, span
 from analysis.theory import TheoryConfig
-from engine import figures
 
 
 # ---- with the true subspaces --------------------------------------------------------------------

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine import figures, plots
+from analysis import figures
+from engine import plots
 from engine.settings import check, collect
 from model_crate import ISTA, CRATEConfig, attention
 

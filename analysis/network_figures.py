@@ -8,11 +8,11 @@ import math
 import numpy as np
 import torch
 
-from analysis import layers, measures
+from analysis import figures, layers, measures
 from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
 from analysis.subjects import batches, pictures, pixels, tokens_of, which_heads, which_layer
 from analysis.tables import say_walks
-from engine import figures, plots
+from engine import plots
 from engine.mistakes import Mistake
 from tasks import augment
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from analysis import layers
+from analysis.figures import check_free
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
-from engine.writing import write_file
-from engine.figures import check_free
 from engine.mistakes import Mistake
+from engine.writing import write_file
 from request.trained import from_command_line
 from tasks.augment import denormalize, normalize
 from tasks.tokenizer import Tokenizer

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analysis import figures
 from analysis.charts import picture_grid
 from analysis.theory import Shared
-from engine import figures, networks, plots
+from engine import networks, plots
 from engine.settings import check, collect, filled, show
 from tasks import AugmentConfig, views as crops
 from tasks.augment import draws_needed, eval_pictures, train_pictures, visible

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis import layers, measures
+from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
 from analysis.subjects import batches
 from analysis.tables import say_rows, say_walks
 from analysis.theory import Shared, shipped_ista
-from engine import figures
 
 
 # ---- with codes that one knows ------------------------------------------------------------------

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from analysis import layers
+from analysis import figures, layers
 from analysis.theory import Shared
-from engine import figures, networks
+from engine import networks
 from engine.device import choose_device
 from engine.mistakes import Mistake
 from engine.settings import check_ranges

@@ -10,9 +10,9 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from analysis import layers  # noqa: E402  (from the project, which is above)
+from analysis import figures, layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
-from engine import figures, networks  # noqa: E402
+from engine import networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
 from engine.plots import COLOURS, DASHES, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402

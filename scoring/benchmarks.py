@@ -48,7 +48,6 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from engine.figures import check_free
 from engine.mistakes import Mistake
 from engine.settings import choice_of
 from tasks.files import meta_of
@@ -306,7 +305,6 @@ def cloze(rows, tokenizer, clean, score_all, block_size):
 
 def check_table(path):
     """Raises Mistake, before any work, if `append` could not add to the table at path."""
-    check_free(path, overwrite=True, setting='--results', endings=['.csv'])
     header = ','.join(COLUMNS)
     if path.exists() and not path.read_text().startswith(header):
         raise Mistake(f'{path} holds another table, so it is left as it is; '

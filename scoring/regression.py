@@ -6,7 +6,6 @@ zero has error 1 on average.
 import torch
 from tqdm import tqdm
 
-from engine import figures, plots
 from tasks.streams import SCORED_PROMPTS
 
 # ---- estimators: examples X (B, i, d), Y (B, i) -> predictions at x (B, d), shape (B,) ----------
@@ -111,29 +110,3 @@ def network_predictions(model, x, y, autocast):
             guess, _ = model(x_batch.to(device), y_batch.to(device))
             guesses.append(guess)
     return torch.cat(guesses).float().cpu()
-
-
-@plots.house_style()
-def draw(errors, models, title, table):
-    """Write curves to a table, and as a picture next to it.
-
-    Bands are two standard errors wide to each side. Networks have solid lines, estimators dashed
-    ones. errors: of `curves`; models: the names of the networks; table: a path.
-    """
-    figure = plots.empty_figure(6.4, 4)
-    axis = figure.subplots()
-    labels = figures.told_apart(models)
-    rows = []
-    for name, (mean, error) in errors.items():
-        style = '-' if name in models else '--'
-        line, = axis.plot(mean, style, label=labels.get(name, name))
-        low = mean - 2 * error
-        high = mean + 2 * error
-        axis.fill_between(range(len(mean)), low, high, color=line.get_color(), alpha=0.2)
-        for i in range(len(mean)):
-            rows.append((name, i, mean[i], error[i]))
-    axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title,
-             ylim=(-0.03, 1.3))
-    axis.legend(fontsize='small')
-    columns = ['estimator', 'examples', 'error', 'standard_error']
-    figures.save(table.with_suffix('.png'), figure, columns, rows)

@@ -10,7 +10,8 @@ import torch
 from helpers import (JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, PICTURE_KINDS, TEXT, go, quadrants,
                      save_text, split_text)
 
-from engine import curve as curve_of_run, figures, plots
+from analysis import figures
+from engine import curve as curve_of_run, plots
 from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 

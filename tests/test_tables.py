@@ -11,7 +11,7 @@ from helpers import CLASSES, by_hand, fails, masked_autoencoder, picture_network
 
 import sample
 from engine.mistakes import one_line_errors
-from scoring import predictions
+from analysis import predictions
 
 
 def said(capsys, *words):

@@ -5,7 +5,7 @@ import pytest
 from helpers import fails
 
 import analyze
-from engine import figures
+from analysis import figures
 
 
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):

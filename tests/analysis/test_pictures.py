@@ -19,7 +19,7 @@ import analyze
 import eval as evaluate
 from analysis import charts, layers
 from engine import checkpoint, plots
-from scoring import confusion
+from analysis import confusion
 from weights.runs import Run, read_weights, title_of
 
 pytestmark = pytest.mark.slow  # each draws figures

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from helpers import margin, masked_autoencoder, normalized, text_network
 
 from engine.device import Device
-from scoring import confusion, splits
+from scoring import splits
 from tasks import AugmentConfig
 from tasks.pictures import ImageSplit
 from tasks.task_masked_image import Reconstruction
@@ -74,11 +74,6 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
         assert splits.commonest_share(text, batch_size) == y.bincount().max().item() / len(y)
     monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
     assert scores_of(HiddenTokens, model, text, 1000) == (want, len(y))
-
-
-def test_shares_of_confusions_are_of_the_true_class():
-    shares = confusion.drawn(np.array([[1, 0, 0], [3, 1, 0], [0, 0, 0]]), 'abc').axes[0].images[0].get_array()
-    assert shares.tolist() == [[1, 0, 0], [0.75, 0.25, 0], [0, 0, 0]]
 
 
 # ---- ImageNet-ReaL

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import figures, plots
-from engine.writing import write_file
+from analysis import figures
+from engine import plots
 from engine.mistakes import Mistake
 from engine.networks import grid
+from engine.writing import write_file
 from tasks import augment
 from tasks.dataset import check_labelled
 from tasks.imagenet import readable

@@ -1,7 +1,8 @@
 """Which classes a classifier takes for which: counted, named, drawn."""
 import numpy as np
 
-from engine import figures, plots
+from analysis import figures
+from engine import plots
 from tasks.imagenet import readable
 
 MOST_NAMED = 40    # classes in a picture whose names can be read
