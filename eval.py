@@ -75,33 +75,36 @@ class EvalConfig:
     overwrite: bool = False       # replace existing figures and tables of confusion and functions
 
 
-# Groups of what can be scored: the keys of SCORES below, which are tasks and '--benchmarks'
-PICTURES = ('image', 'masked_image')
+# What can be scored: the keys of SCORES below, which are tasks and these three
+BENCHMARKS = '--benchmarks'
+FEATURES = '--probe or --knn'
 ANOTHER_TASK = 'another task'  # one that this file does not know
+
+# Groups of them
+PICTURE_TASKS = ('image', 'masked_image')
+PICTURES = (*PICTURE_TASKS, FEATURES)
 PREPARED = (*PICTURES, 'text', 'masked_text', ANOTHER_TASK)  # those that read a split in data_dir
 
 # {setting: what it is for}; it is refused where something else is scored
 ONLY_FOR = {
     'dataset': (*PREPARED, 'icl'),
     'split': PREPARED,
-    'probe': PICTURES,
-    'knn': PICTURES,
-    'layer': PICTURES,
-    'train_share': PICTURES,
+    'verify': PREPARED,
+    'batch_size': (*PREPARED, BENCHMARKS),
+    'workers': PICTURES,
     'eval_view': PICTURES,
     'eval_crop': PICTURES,
+    'layer': (FEATURES,),
+    'train_share': (FEATURES,),
+    'seed': (FEATURES,),
     'real': ('image',),
-    'stride': ('--benchmarks',),
-    'detokenize': ('--benchmarks',),
-    'results': ('--benchmarks', 'icl'),
-    'verify': PREPARED,
+    'confusion': ('image',),
+    'stride': (BENCHMARKS,),
+    'detokenize': (BENCHMARKS,),
+    'results': (BENCHMARKS, 'icl'),
     'beside': ('icl',),
     'prompts': ('icl',),
     'overwrite': ('icl', 'image'),
-    'batch_size': (*PREPARED, '--benchmarks'),
-    'workers': PICTURES,
-    'seed': PICTURES,
-    'confusion': ('image',),
 }
 
 
@@ -113,20 +116,20 @@ class Trained:
     device: Device
 
 
-def score_split(c, trained, folder, split):
-    """(task, metrics, count): what validation in training computes, on all of a split. task: the
-    Task that computed it; metrics: {name: number}; count: of the targets, such as tokens."""
+def split_to_score(c, trained):
+    """(task, name) of the split that is asked for. task: the Task of the network, with all of the
+    split as task.valid; name: what the split is called."""
     run = trained.run
     network_config = trained.model.config
+    folder, split = dataset_of(c, run)
     values = run.settings | {'batch_size': c.batch_size, 'workers': c.workers,
-                                'dataset': folder.name}
+                             'dataset': folder.name, 'train_share': 1.0}
     train_config = settings.filled(TrainConfig, values)
     Task = task_of(network_config)
     data = Task.open_split(train_config, network_config, folder, split)
     task = Task(train_config, augment_config(c, run), network_config, trained.device,
                 train=None, valid=data)
-    sums, count = sum_metrics(trained.model, task, trained.device, task.all_batches())
-    return task, task.finish(sums, count), count
+    return task, f'{folder} {split}'
 
 
 def augment_config(c, run):
@@ -134,26 +137,29 @@ def augment_config(c, run):
     changes = {}
     if c.eval_view:
         changes['eval_view'] = c.eval_view
-    elif scores_features(c):
+    elif c.probe or c.knn:
         changes['eval_view'] = 'squash'
-    if c.eval_crop > 0:
+    if c.eval_crop != 0:
         changes['eval_view'] = 'crop'
         changes['eval_crop'] = c.eval_crop
     return augment.config_of(run, **changes)
 
 
-def scores_features(c):
-    """Whether the frozen features of a network are scored."""
-    return c.probe or c.knn != ''
+def measure(trained, task):
+    """({name: number}, number of targets, such as tokens): what validation in training computes,
+    on all of a split."""
+    sums, count = sum_metrics(trained.model, task, trained.device, task.all_batches())
+    trained.model.eval()  # sum_metrics leaves it as training needs it
+    return task.finish(sums, count), count
 
 
 # ---- text ---------------------------------------------------------------------------------------
 
 def score_next_tokens(c, trained):
     """The loss of the next tokens."""
-    folder, split = dataset_of(c, trained.run)
-    task, metrics, count = score_split(c, trained, folder, split)
-    line = f'{folder} {split}: {count:,} tokens, loss {metrics["loss"]:.4f} nats'
+    task, name = split_to_score(c, trained)
+    metrics, count = measure(trained, task)
+    line = f'{name}: {count:,} tokens, loss {metrics["loss"]:.4f} nats'
     if 'bits_per_byte' in metrics:
         line += f', {metrics["bits_per_byte"]:.4f} bits per byte'
     print(f'{line}, at a context of {task.tokens_per_row}')
@@ -161,11 +167,11 @@ def score_next_tokens(c, trained):
 
 def score_hidden_tokens(c, trained):
     """Loss and accuracy of hidden tokens."""
-    folder, split = dataset_of(c, trained.run)
-    task, metrics, count = score_split(c, trained, folder, split)
+    task, name = split_to_score(c, trained)
+    metrics, count = measure(trained, task)
     all_tokens = len(task.valid) * task.tokens_per_row
-    most_frequent = splits.commonest_share(task.valid, task.valid_rows)
-    print(f'{folder} {split}: {count:,} hidden tokens of {all_tokens:,}, '
+    most_frequent = splits.commonest_share(task)
+    print(f'{name}: {count:,} hidden tokens of {all_tokens:,}, '
           f'loss {metrics["loss"]:.4f} nats, top-1 {metrics["top1"]:.2%}, '
           f'top-5 {metrics["top5"]:.2%}, at a context of {task.tokens_per_row}; '
           f'always predicting the most frequent token: top-1 {most_frequent:.2%}')
@@ -207,51 +213,23 @@ def score_benchmarks(c, trained):
 # ---- pictures -----------------------------------------------------------------------------------
 
 def score_classifier(c, trained):
-    """Loss, accuracies and confusions of a classifier, what its frozen features tell, or both."""
-    images, view = pictures_to_score(c, trained.run)
-    if c.real or c.confusion or not scores_features(c):
-        classify(c, trained, images, view)
-    if scores_features(c):
-        score_features(c, trained, images, view)
-
-
-def score_masked_autoencoder(c, trained):
-    """The loss of hidden patches; or what the frozen features of the encoder tell."""
-    images, view = pictures_to_score(c, trained.run)
-    if scores_features(c):
-        score_features(c, trained, images, view)
-    else:
-        score_hidden_patches(c, trained, images, view)
-
-
-def pictures_to_score(c, run):
-    """(an ImageSplit, its view: the share of the short side that a central crop keeps, or None to
-    squash the whole picture)."""
-    folder, split = dataset_of(c, run)
-    images = ImageSplit(folder, split, c.workers)
-    return images, augment_config(c, run).view
-
-
-def classify(c, trained, images, view):
     """Loss and accuracies of a classifier. If asked for: its accuracy by ImageNet-ReaL, and which
     classes it takes for which."""
+    task, name = split_to_score(c, trained)
+    images = task.valid
     # what can be wrong here is noticed before the work
     check_classes(trained.run, images.classes, images.folder)
     if c.confusion:
         figures.check_figure(c.confusion, c.overwrite, '--confusion')
     if c.real:
         real_labels = splits.real_labels(c.real, images)
-        if not any(real_labels):
-            raise Mistake(f'--real={c.real} has no label for any of these pictures; leave it out')
 
-    _, metrics, _ = score_split(c, trained, images.folder, images.split)
-    name = f'{images.folder} {images.split}'
-    print(f'{name}: {len(images):,} pictures, loss {metrics["loss"]:.4f}, '
+    metrics, count = measure(trained, task)
+    print(f'{name}: {count:,} pictures, loss {metrics["loss"]:.4f}, '
           f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}')
 
     if c.real or c.confusion:
-        guesses = splits.guesses(trained.model, images, trained.device.autocast, c.batch_size,
-                                 view)
+        guesses = splits.guesses(trained.model, task)
     if c.real:
         print(f'{name}: ReaL top-1 {accuracy_by_real(guesses, real_labels):.2%}')
     if c.confusion:
@@ -267,24 +245,37 @@ def accuracy_by_real(guesses, real_labels):
     return is_right.count(True) / len(is_right)
 
 
-def score_features(c, trained, images, view):
+def score_hidden_patches(c, trained):
+    """The loss of a masked autoencoder, beside that of a prediction that needs no network."""
+    task, name = split_to_score(c, trained)
+    metrics, count = measure(trained, task)
+    hidden_share, baseline = splits.hidden_and_baseline(trained.model, task)
+    prediction = 'the mean colour of the visible patches'
+    if trained.model.config.norm_pix_loss:
+        prediction = "each patch's own mean"
+    print(f'{name}: {count:,} pictures, {hidden_share:.0%} of their patches masked, '
+          f'loss {metrics["loss"]:.4f}; predicting {prediction}: {baseline:.4f}')
+
+
+def score_features(c, trained):
     """What frozen features tell about classes: a linear probe, nearest neighbours, or both."""
+    task, _ = split_to_score(c, trained)
     model = trained.model
+    images = task.valid
     settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
     if c.layer > 0:
         model.layers = model.layers[:c.layer]
     if images.split == 'train':
         raise Mistake('--probe and --knn learn from the train split; score another --split')
-    if len(images.classes) == 1:
+    num_classes = len(images.classes)
+    if num_classes == 1:
         raise Mistake(f'{images.folder} has one class, so every guess would be right; score the '
                       'features on another --dataset')
-    seed = c.seed if c.seed >= 0 else trained.run.settings.get('seed', 1337)
+    seed = c.seed if c.seed >= 0 else task.c.seed
     train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
 
-    autocast = trained.device.autocast
-    train = probes.features(model, train_images, autocast, c.batch_size, view)
-    test = probes.features(model, images, autocast, c.batch_size, view)
-    num_classes = len(images.classes)
+    train = probes.features(model, train_images, task)
+    test = probes.features(model, images, task)
     test_name = f'{images.split} ({len(images):,} pictures)'
 
     if c.probe:
@@ -298,18 +289,6 @@ def score_features(c, trained, images, view):
             k = min(int(number), len(train_images))
             accuracy = probes.nearest_neighbours(train, test, num_classes, k)
             print(f'{k} nearest neighbours: top-1 {accuracy:.2%} on {test_name}')
-
-
-def score_hidden_patches(c, trained, images, view):
-    """The loss of a masked autoencoder, beside that of a prediction that needs no network."""
-    _, metrics, count = score_split(c, trained, images.folder, images.split)
-    hidden_share, baseline = splits.hidden_and_baseline(trained.model, images, c.batch_size, view)
-    prediction = 'the mean colour of the visible patches'
-    if trained.model.config.norm_pix_loss:
-        prediction = "each patch's own mean"
-    print(f'{images.folder} {images.split}: {count:,} pictures, '
-          f'{hidden_share:.0%} of their patches masked, loss {metrics["loss"]:.4f}; '
-          f'predicting {prediction}: {baseline:.4f}')
 
 
 # ---- functions ----------------------------------------------------------------------------------
@@ -358,19 +337,20 @@ def open_beside(c, trained, path):
 
 def score_another_task(c, trained):
     """What validation reports, for a task that this file does not know."""
-    folder, split = dataset_of(c, trained.run)
-    _, metrics, count = score_split(c, trained, folder, split)
-    print(f'{folder} {split}: {count:,} targets, {metrics_line(metrics)}')
+    task, name = split_to_score(c, trained)
+    metrics, count = measure(trained, task)
+    print(f'{name}: {count:,} targets, {metrics_line(metrics)}')
 
 
 # ---- the command --------------------------------------------------------------------------------
 
 SCORES = {
     'text': score_next_tokens,
-    '--benchmarks': score_benchmarks,
+    BENCHMARKS: score_benchmarks,
     'masked_text': score_hidden_tokens,
     'image': score_classifier,
-    'masked_image': score_masked_autoencoder,
+    'masked_image': score_hidden_patches,
+    FEATURES: score_features,
     'icl': score_functions,
     ANOTHER_TASK: score_another_task,
 }
@@ -379,17 +359,11 @@ SCORES = {
 def main(argv):
     c, run, network_changes = from_command_line(argv, EvalConfig)
     model = load_model(run, **network_changes)
-    # by the task, since --benchmarks is a purpose itself
-    settings.check_meant(c, {'benchmarks': ('text',)}, model.config.task)
-    purpose = model.config.task
-    if c.benchmarks:
-        purpose = '--benchmarks'
-    elif purpose not in SCORES:
-        purpose = ANOTHER_TASK
+    purpose = purpose_of(c, model.config.task)
     check_settings(c, purpose)
 
     dtype = c.dtype
-    if dtype == 'auto' and purpose in ('--benchmarks', 'icl'):
+    if dtype == 'auto' and purpose in (BENCHMARKS, 'icl'):
         dtype = 'float32'  # errors of functions can be smaller than bfloat16 can resolve
     device = Device(c.device, dtype, compile='false')
     dtype_name = str(device.dtype).removeprefix('torch.')
@@ -397,24 +371,35 @@ def main(argv):
     SCORES[purpose](c, Trained(run, model.to(device.name), device))
 
 
+def purpose_of(c, task):
+    """What is scored of a network with this task: a key of SCORES."""
+    settings.check_meant(c, {
+        'benchmarks': ('text',),
+        'probe': PICTURE_TASKS,
+        'knn': PICTURE_TASKS,
+    }, task)
+    if c.benchmarks:
+        return BENCHMARKS
+    if c.probe or c.knn:
+        return FEATURES
+    if task in SCORES:
+        return task
+    return ANOTHER_TASK
+
+
 def check_settings(c, purpose):
     """Raises Mistake for a setting that is out of its range or means nothing for this purpose."""
     settings.check_meant(c, ONLY_FOR, purpose)
-    if not scores_features(c):
-        of_features = dict.fromkeys(('layer', 'train_share', 'seed'), ('--probe', '--knn'))
-        settings.check_meant(c, of_features, 'other scores')
-    if c.eval_crop > 0 and c.eval_view == 'squash':
+    if c.eval_crop != 0 and c.eval_view == 'squash':
         raise Mistake('--eval_crop is for --eval_view=crop; leave one of them out')
     settings.check_ranges(c, {
         (1, 1e30): ['batch_size'],
         (2, 1e30): ['prompts'],
-        (-1, 2 ** 32 - 1): ['seed'],
+        (-1, 1e30): ['seed'],
         (-1, 1024): ['workers'],
-        (0, 1): ['eval_crop'],
         (1e-9, 1): ['train_share'],
     })
-    number = r'[1-9]\d*'
-    if c.knn and not re.fullmatch(f'{number}(,{number})*', c.knn):
+    if c.knn and not re.fullmatch(r'[1-9]\d*(,[1-9]\d*)*', c.knn):
         raise Mistake(f'knn={c.knn} must be a number of neighbours, or several, such as '
                       '10,20,100,200')
 

@@ -5,31 +5,40 @@ features that the network's own classifier sees, for C = 1, 10, .. 1e5 in scikit
 The paper takes the best C and does not say on which split. Here C is chosen on a held-out fifth of
 the training set, and the test set is used once.
 """
+import math
+
 import torch
 import torch.nn.functional as F
+from tqdm import tqdm
 
 from engine.mistakes import Mistake
-from scoring.splits import batches
+from tasks import augment
 
 PROBE_C = 1.0, 10.0, 100.0, 1e3, 1e4, 1e5
 AT_ONCE = 2 ** 24  # at most so many scores are computed at once
 
 
 @torch.no_grad()
-def features(model, images, autocast, batch_size, view):
-    """(features, float32 (N, d), labels (N,)) of an ImageSplit.
+def features(model, images, task):
+    """(features, float32 (N, d), labels (N,)) of an ImageSplit, seen as the task says.
 
     Raises Mistake for a network without a method `features`.
     """
     if not hasattr(model, 'features'):
         name = type(model).__name__
         raise Mistake(f'--probe and --knn need {name}.features(x); see docs/extend.md')
+    device = task.device
+    image_size = model.config.image_size
+    n_batches = math.ceil(len(images) / task.c.batch_size)
+    batches = images.fixed(task.c.batch_size, n_batches, image_size=image_size)
+    label = f'{images.folder.name} {images.split}'
     all_features = []
     all_labels = []
-    for x, y, _ in batches(model, images, batch_size, view):
-        with autocast:
+    for pictures, sizes, y, _ in tqdm(batches, label, n_batches, disable=None):
+        x = augment.eval_pictures(device.send(pictures), sizes, image_size, task.augment.view)
+        with device.autocast:
             all_features.append(model.features(x).float())
-        all_labels.append(y)
+        all_labels.append(device.send(y))
     return torch.cat(all_features), torch.cat(all_labels)
 
 
@@ -159,12 +168,9 @@ def probe(model, task):
     """
     was_training = model.training
     model.eval()
-    device = task.device
-    batch_size = task.c.batch_size
-    view = task.augment.view
-    with device.uncompiled():  # batches have other sizes than in training
-        train = features(model, task.train, device.autocast, batch_size, view)
-        test = features(model, task.valid, device.autocast, batch_size, view)
+    with task.device.uncompiled():  # batches have other sizes than in training
+        train = features(model, task.train, task)
+        test = features(model, task.valid, task)
     model.train(was_training)
 
     classes = len(task.train.classes)

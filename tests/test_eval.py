@@ -132,6 +132,20 @@ def test_scores_and_confusions_are_those_computed_by_hand(split, words, run, fol
     assert Image.open(tmp_path / 'c.png').width > 400
 
 
+def test_confusions_are_of_all_pictures_and_without_dropout(folder, tmp_path, capsys):
+    """As the loss is, although the network was trained with dropout, on a share of the pictures."""
+    model, run = saved(tmp_path / 'a', num_classes=7, dropout=0.6)
+    save_run(run, model, CLASSES, dataset='lights', seed=1, train_share=0.5)
+    logits, y = by_hand(model.eval(), folder / 'lights', 'train')
+
+    said(capsys, run, folder, '--split=train', '--eval_crop=1', f'--confusion={tmp_path}/c.png')
+
+    _, *rows = csv.reader((tmp_path / 'c.csv').read_text().splitlines())
+    table = torch.tensor([[int(n) for n in row[1:]] for row in rows])
+    pairs = y * 7 + logits.argmax(1)
+    assert torch.equal(table, pairs.bincount(minlength=49).view(7, 7))
+
+
 # ---- frozen features
 
 @pytest.mark.parametrize('name, pool, more', [

@@ -18,12 +18,15 @@ from tasks.task_masked_text import MaskedTextSplit
 from train import TrainConfig, sum_metrics
 
 
-def scores_of(Task, model, split, batch_size):
-    """({name: number}, number of targets) of all of a split, as eval.py scores it."""
+def task_of(Task, model, split, batch_size):
     device = Device('cpu', 'float32', 'false')
     c, seen = TrainConfig(batch_size=batch_size), AugmentConfig(eval_crop=1.0)
-    task = Task(c, seen, model.config, device, train=None, valid=split)
-    sums, count = sum_metrics(model, task, device, task.all_batches())
+    return Task(c, seen, model.config, device, train=None, valid=split)
+
+
+def scores_of(model, task):
+    """({name: number}, number of targets) of all of a split, as eval.py scores it."""
+    sums, count = sum_metrics(model, task, task.device, task.all_batches())
     return task.finish(sums, count), count
 
 
@@ -44,12 +47,13 @@ def test_reconstruction_and_its_baseline(name, channels, pictures_data):
         with torch.no_grad():
             losses.append(model(x[None], noise[None])[1].item())
     for batch_size in (7, 100):
-        metrics, count = scores_of(Reconstruction, model, images, batch_size)
+        task = task_of(Reconstruction, model, images, batch_size)
+        metrics, count = scores_of(model, task)
         assert count == 20 and metrics == {'loss': pytest.approx(np.mean(losses), abs=1e-5)}
-        hidden, of_baseline = splits.hidden_and_baseline(model, images, batch_size, 1.0)
+        hidden, of_baseline = splits.hidden_and_baseline(model, task)
         assert hidden == 0.75 and of_baseline == pytest.approx(np.mean(baseline), abs=1e-5)
     model = masked_autoencoder(name, norm_pix_loss=True, **small)[0]
-    _, of_baseline = splits.hidden_and_baseline(model, images, 7, 1.0)
+    _, of_baseline = splits.hidden_and_baseline(model, task)
     P = 4 * channels
     assert of_baseline == pytest.approx((P - 1) / P, abs=1e-3)  # P numbers of deviation 1, with divisor P - 1
 
@@ -70,10 +74,11 @@ def test_loss_and_accuracies_of_hidden_tokens(pictures_data, monkeypatch):
         'loss': pytest.approx(F.cross_entropy(logits, y).item(), abs=1e-5)}
 
     for batch_size in (1, 3, 1000):
-        assert scores_of(HiddenTokens, model, text, batch_size) == (want, len(y))
-        assert splits.commonest_share(text, batch_size) == y.bincount().max().item() / len(y)
+        task = task_of(HiddenTokens, model, text, batch_size)
+        assert scores_of(model, task) == (want, len(y))
+        assert splits.commonest_share(task) == y.bincount().max().item() / len(y)
     monkeypatch.setattr('tasks.task_masked_text.LOGITS_AT_ONCE', 2 * 16 * 257)  # two rows
-    assert scores_of(HiddenTokens, model, text, 1000) == (want, len(y))
+    assert scores_of(model, task_of(HiddenTokens, model, text, 1000)) == (want, len(y))
 
 
 # ---- ImageNet-ReaL
