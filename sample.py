@@ -29,11 +29,10 @@ from engine.device import autocast, choose_device, choose_dtype
 from engine.mistakes import Mistake
 from request.help import run_program
 from request.trained import from_command_line
-from tasks import kind_of
 from tasks.prompts import prompt_of, texts_of, until, with_masks
 from tasks.tokenizer import Tokenizer
-from weights.generate import reach_of, stream
-from weights.runs import UNTRAINED, heading, is_small, is_untrained
+from weights.generate import stream
+from weights.runs import heading, is_small
 from weights.surgery import load_model
 
 
@@ -56,14 +55,15 @@ class SampleConfig:
     dtype: str = 'auto'             # float32, bfloat16, float16; auto: float32 below 50M parameters
 
 
-TASKS = ('text', 'masked_text', 'image', 'masked_image')  # that are shown
+PICTURES = ('image', 'masked_image')
+TEXTS = ('text', 'masked_text')
 # {setting: the tasks that it is for}
 ONLY_FOR = {
-    'image': ['image', 'masked_image'],
-    'out': ['image', 'masked_image'],
-    'overwrite': ['image', 'masked_image'],
-    'start': ['text', 'masked_text'],
-    'interactive': ['text', 'masked_text'],
+    'image': PICTURES,
+    'out': PICTURES,
+    'overwrite': PICTURES,
+    'start': TEXTS,
+    'interactive': TEXTS,
     'max_new_tokens': ['text'],
     'temperature': ['text'],
     'top_k': ['text'],
@@ -75,14 +75,22 @@ ONLY_FOR = {
 # ---- text; analysis/predictions.py looks at pictures --------------------------------------------
 
 def look_at_text(c, run, model):
-    """Continue --start or fill its gaps. With --interactive do so with each line of standard input,
-    until an empty one or the end; after a mistake in a line the next one is read."""
+    """Continue --start or fill its gaps. With --interactive do so with each line that is typed;
+    after a mistake in a line the next one is read."""
     tokenizer = Tokenizer(**run.data['tokenizer'])
-    look = continue_text if model.config.task == 'text' else fill_gaps
+    show = continue_text if model.config.task == 'text' else fill_gaps
     if not c.interactive:
-        look(c, prompt_of(c.start), tokenizer, model)
+        show(c, prompt_of(c.start), tokenizer, model)
         return
+    for line in typed_lines():
+        try:
+            show(c, prompt_of(line), tokenizer, model)
+        except Mistake as e:
+            print('error:', e, file=sys.stderr)
 
+
+def typed_lines():
+    """Yield the lines of standard input, until an empty one or the end."""
     prompt_sign = '> ' if sys.stdin.isatty() else ''
     if hasattr(sys.stdin, 'reconfigure'):
         # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
@@ -96,22 +104,12 @@ def look_at_text(c, run, model):
         line = line.removeprefix('\ufeff').removesuffix('\r')
         if not line:
             return
-        try:
-            look(c, prompt_of(line), tokenizer, model)
-        except Mistake as e:
-            print('error:', e, file=sys.stderr)
+        yield line
 
 
 def continue_text(c, text, tokenizer, model):
     """Print texts that continue this one."""
-    prompt = tokenizer.encode(text)
-    if not prompt:
-        prompt = [tokenizer.beginning]
-    reach = reach_of(model)
-    if len(prompt) > reach:
-        print(f'(the prompt has {len(prompt)} tokens, and the network reads the last {reach})',
-              file=sys.stderr)
-        prompt = prompt[-reach:]
+    prompt = tokenizer.encode(text) or [tokenizer.beginning]
     stop = prompt_of(c.stop)
     tokenizer.encode(stop)  # raises Mistake for a text that can never come
 
@@ -148,7 +146,6 @@ def fill_gaps(c, text, tokenizer, model):
     print(tokenizer.decode(ids))
 
 
-@torch.no_grad()
 def main(argv):
     c, run, changes = from_command_line(argv, SampleConfig)
     settings.check_ranges(c, {
@@ -158,14 +155,11 @@ def main(argv):
         (1e-9, 1): ['top_p'],
     })
     model = load_model(run, **changes)
-    kind = kind_of(model.config)
-    if kind == 'functions':
-        raise Mistake('this network learns functions in context: '
-                      f'python eval.py --ckpt={c.ckpt} draws how well')
-    if model.config.task not in TASKS:
-        raise Mistake(f'sample.py shows nothing of task={model.config.task}; '
+    task = model.config.task
+    if task not in PICTURES + TEXTS:
+        raise Mistake(f'sample.py shows nothing of task={task}; '
                       f'python eval.py --ckpt={c.ckpt} scores it')
-    settings.check_meant(c, ONLY_FOR, model.config.task)
+    settings.check_meant(c, ONLY_FOR, task)
     if c.interactive and c.start:
         raise Mistake('with --interactive each line that you type is a prompt; leave --start out')
 
@@ -179,11 +173,9 @@ def main(argv):
         torch.set_num_threads(1)
     torch.manual_seed(c.seed)
     model = model.to(device)
-    if is_untrained(run):
-        print(UNTRAINED, file=sys.stderr)
     broken_pictures = []
-    with autocast(device, choose_dtype(dtype, device)):
-        if kind == 'text':
+    with torch.no_grad(), autocast(device, choose_dtype(dtype, device)):
+        if task in TEXTS:
             look_at_text(c, run, model)
         else:
             broken_pictures = look_at_pictures(c, run, model)
