@@ -91,34 +91,25 @@ class AnalyzeConfig(SubjectsConfig):
 
 # ---- the commands -------------------------------------------------------------------------------
 
-COMMANDS = {  # about trained networks: the function that draws
-    'layers': network_figures.draw_layers,
-    'subspaces': network_figures.draw_subspaces,
-    'tokens': network_figures.draw_tokens,
-    'attention': network_figures.draw_attention,
-    'pca': network_figures.draw_components,
-    'segment': segmentation.draw_segmentation,
-    'objects': segmentation.draw_objects,
-    'compress': compression.draw_rate_changes,
-    'ista': sparsification.draw_lasso,
-    'denoise': denoising.draw_signal_to_noise,
-}
-
 COMMON = {'ckpt', 'data_dir', 'seed', 'device', 'out', 'overwrite'}
 SAMPLES = COMMON | {'dataset', 'split', 'image'}
 MANY_SAMPLES = SAMPLES | {'beside', 'num_samples', 'batch_size'}
 MASKS = MANY_SAMPLES - {'image'} | {'layer', 'share', 'cut', 'masks', 'tau'}
-SETTINGS = {  # of each of these commands
-    'layers': MANY_SAMPLES | {'show', 'measure', 'threshold', 'part'},
-    'subspaces': COMMON | {'part', 'directions'},
-    'tokens': SAMPLES | {'start', 'size'},
-    'attention': SAMPLES | {'start', 'num_samples', 'layer', 'heads'},
-    'pca': SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'},
-    'segment': MASKS,
-    'objects': MASKS - {'batch_size'},
-    'compress': MANY_SAMPLES,
-    'ista': MANY_SAMPLES,
-    'denoise': MANY_SAMPLES,
+
+COMMANDS = {  # about trained networks: the function that draws, and its settings
+    'layers': (network_figures.draw_layers,
+               MANY_SAMPLES | {'show', 'measure', 'threshold', 'part'}),
+    'subspaces': (network_figures.draw_subspaces, COMMON | {'part', 'directions'}),
+    'tokens': (network_figures.draw_tokens, SAMPLES | {'start', 'size'}),
+    'attention': (network_figures.draw_attention,
+                  SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
+    'pca': (network_figures.draw_components,
+            SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
+    'segment': (segmentation.draw_segmentation, MASKS),
+    'objects': (segmentation.draw_objects, MASKS - {'batch_size'}),
+    'compress': (compression.draw_rate_changes, MANY_SAMPLES),
+    'ista': (sparsification.draw_lasso, MANY_SAMPLES),
+    'denoise': (denoising.draw_signal_to_noise, MANY_SAMPLES),
 }
 
 THEORIES = {  # without a network: the function that draws, and its settings
@@ -160,14 +151,16 @@ def main(argv):
     # compress, ista and denoise are about a network if one is named, and else about the theory
     requested = settings.collect(words)
     if command in COMMANDS and ('ckpt' in requested or command not in THEORIES):
-        draw = COMMANDS[command]
+        draw, _ = COMMANDS[command]
         c, nets = read_networks(command, words)
         arguments = (c, nets)
     else:
         draw, Config = THEORIES[command]
         c = Config(**settings.check(requested, Config))
         arguments = (c,)
-    picture = free_picture(c, command)
+    picture = c.out or f'{command}.png'
+    # noticed before any work; a file that the user did not name is replaced
+    figures.check_figure(picture, c.overwrite or not c.out)
     with plots.house_style():
         figure, rows = draw(*arguments)
         save(picture, figure, rows)
@@ -179,7 +172,7 @@ def read_networks(command, words):
     c, run, changes = from_command_line(words, AnalyzeConfig)
     commands_with = {}
     for field in fields(c):
-        names = [name for name, known in SETTINGS.items() if field.name in known]
+        names = [name for name, (_, known) in COMMANDS.items() if field.name in known]
         commands_with[field.name] = names
     settings.check_meant(c, commands_with, command)
     settings.take_choices(c,
@@ -191,15 +184,6 @@ def read_networks(command, words):
     dataset = c.dataset or run.settings.get('dataset', '')
     c = replace(c, dataset=dataset)
     return c, subjects(c, run, changes, command)
-
-
-def free_picture(c, command):
-    """The picture that a command is to write. Raises Mistake, before any work, if it cannot be
-    written, or if the user named a file that exists and must not be replaced."""
-    picture = c.out or f'{command}.png'
-    may_replace = c.overwrite or not c.out
-    figures.check_figure(picture, may_replace)
-    return picture
 
 
 def save(picture, figure, rows):
@@ -218,24 +202,18 @@ def save(picture, figure, rows):
 
 def help_of(words):
     """What --help prints: the settings of the command that the words name, or without a command
-    the list of commands; with --help=all the list and the settings of all."""
-    if '--help=all' in words:
-        classes = [AnalyzeConfig]
-        classes += [Config for _, Config in THEORIES.values()]
-        for _, setting_classes in OTHERS.values():
-            classes += setting_classes
-        return help_text(__doc__, *classes)
+    the list of commands."""
     command = words[0]
     if command.startswith('-'):
-        return (f'{__doc__.strip()}\n\n'
-                'The settings of a command: python analyze.py layers --help, or --help=all')
+        return f'{__doc__.strip()}\n\nThe settings of a command: python analyze.py layers --help'
 
     command = settings.choice_of('command', command, COMMANDS | THEORIES | OTHERS)
     usage = f'python analyze.py {command}'
     parts = []
     if command in COMMANDS:
         of_network = f'{usage} --ckpt=RUN: of a network'
-        parts.append(help_text(of_network, AnalyzeConfig, only=SETTINGS[command]))
+        _, known = COMMANDS[command]
+        parts.append(help_text(of_network, AnalyzeConfig, only=known))
     if command in THEORIES:
         _, Config = THEORIES[command]
         parts.append(help_text(f'{usage}: the theory, without a network', Config))

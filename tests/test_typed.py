@@ -70,7 +70,6 @@ def test_help_is_of_what_is_asked_for(capsys):
     assert {'ckpt', 'heads'} <= names_in(analyze.main, 'attention', '--help')
     assert 'threshold' not in names_in(analyze.main, 'attention', '--help')
     assert 'threshold' in names_in(analyze.main, 'layers', '-h')
-    assert {'threshold', 'heads', 'runs'} - {'runs'} <= names_in(analyze.main, '--help=all')
 
 
 # ---- runs that are not there
