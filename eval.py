@@ -94,16 +94,16 @@ ONLY_FOR = {
     'workers': PICTURES,
     'eval_view': PICTURES,
     'eval_crop': PICTURES,
-    'layer': (FEATURES,),
-    'train_share': (FEATURES,),
-    'seed': (FEATURES,),
-    'real': ('image',),
-    'confusion': ('image',),
-    'stride': (BENCHMARKS,),
-    'detokenize': (BENCHMARKS,),
+    'layer': [FEATURES],
+    'train_share': [FEATURES],
+    'seed': [FEATURES],
+    'real': ['image'],
+    'confusion': ['image'],
+    'stride': [BENCHMARKS],
+    'detokenize': [BENCHMARKS],
     'results': (BENCHMARKS, 'icl'),
-    'beside': ('icl',),
-    'prompts': ('icl',),
+    'beside': ['icl'],
+    'prompts': ['icl'],
     'overwrite': ('icl', 'image'),
 }
 
@@ -145,7 +145,7 @@ def augment_config(c, run):
     return augment.config_of(run, **changes)
 
 
-def measure(trained, task):
+def validate(trained, task):
     """({name: number}, number of targets, such as tokens): what validation in training computes,
     on all of a split."""
     sums, count = sum_metrics(trained.model, task, trained.device, task.all_batches())
@@ -158,7 +158,7 @@ def measure(trained, task):
 def score_next_tokens(c, trained):
     """The loss of the next tokens."""
     task, name = split_to_score(c, trained)
-    metrics, count = measure(trained, task)
+    metrics, count = validate(trained, task)
     line = f'{name}: {count:,} tokens, loss {metrics["loss"]:.4f} nats'
     if 'bits_per_byte' in metrics:
         line += f', {metrics["bits_per_byte"]:.4f} bits per byte'
@@ -168,7 +168,7 @@ def score_next_tokens(c, trained):
 def score_hidden_tokens(c, trained):
     """Loss and accuracy of hidden tokens."""
     task, name = split_to_score(c, trained)
-    metrics, count = measure(trained, task)
+    metrics, count = validate(trained, task)
     all_tokens = len(task.valid) * task.tokens_per_row
     most_frequent = splits.commonest_share(task)
     print(f'{name}: {count:,} hidden tokens of {all_tokens:,}, '
@@ -184,7 +184,7 @@ def score_benchmarks(c, trained):
     settings.check_ranges(c, {(0, context): ['stride']})
     stride = c.stride or max(1, context // 2)
     table = Path(c.results or run_directory(c.ckpt) / 'results.csv')
-    figures.check_free(table, overwrite=True, setting='--results', endings=['.csv'])
+    figures.check_free(table, True, '--results', ['.csv'])  # rows are added to one that exists
     benchmarks.check_table(table)
 
     tokenizer = Tokenizer(**trained.run.data['tokenizer'])
@@ -224,7 +224,7 @@ def score_classifier(c, trained):
     if c.real:
         real_labels = splits.real_labels(c.real, images)
 
-    metrics, count = measure(trained, task)
+    metrics, count = validate(trained, task)
     print(f'{name}: {count:,} pictures, loss {metrics["loss"]:.4f}, '
           f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}')
 
@@ -248,7 +248,7 @@ def accuracy_by_real(guesses, real_labels):
 def score_hidden_patches(c, trained):
     """The loss of a masked autoencoder, beside that of a prediction that needs no network."""
     task, name = split_to_score(c, trained)
-    metrics, count = measure(trained, task)
+    metrics, count = validate(trained, task)
     hidden_share, baseline = splits.hidden_and_baseline(trained.model, task)
     prediction = 'the mean colour of the visible patches'
     if trained.model.config.norm_pix_loss:
@@ -338,7 +338,7 @@ def open_beside(c, trained, path):
 def score_another_task(c, trained):
     """What validation reports, for a task that this file does not know."""
     task, name = split_to_score(c, trained)
-    metrics, count = measure(trained, task)
+    metrics, count = validate(trained, task)
     print(f'{name}: {count:,} targets, {metrics_line(metrics)}')
 
 
@@ -374,7 +374,7 @@ def main(argv):
 def purpose_of(c, task):
     """What is scored of a network with this task: a key of SCORES."""
     settings.check_meant(c, {
-        'benchmarks': ('text',),
+        'benchmarks': ['text'],
         'probe': PICTURE_TASKS,
         'knn': PICTURE_TASKS,
     }, task)

@@ -92,9 +92,8 @@ def look_at_text(c, run, model):
 def typed_lines():
     """Yield the lines of standard input, until an empty one or the end."""
     prompt_sign = '> ' if sys.stdin.isatty() else ''
-    if hasattr(sys.stdin, 'reconfigure'):
-        # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
-        sys.stdin.reconfigure(errors='surrogateescape')
+    # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
+    sys.stdin.reconfigure(errors='surrogateescape')
     while True:
         try:
             line = input(prompt_sign)
@@ -130,14 +129,14 @@ def fill_gaps(c, text, tokenizer, model):
     """Print the five most likely tokens for each [MASK] of the text, then the text with the most
     likely ones."""
     ids = with_masks(tokenizer, text)
+    gaps = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
     block_size = model.config.block_size
-    if tokenizer.mask_id not in ids or len(ids) > block_size:
+    if not gaps or len(ids) > block_size:
         raise Mistake(f'give a text with [MASK] in it and up to block_size={block_size} tokens: '
                       '--start="def [MASK]ain():"')
     x = torch.tensor([ids], device=next(model.parameters()).device)     # (1, N)
     logits, _ = model(x)                                    # (1, N, vocab_size)
     logits = logits[0, :, :tokenizer.mask_id]               # without that of [MASK]
-    gaps = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
     for number, i in enumerate(gaps, 1):
         best = likeliest(logits[i])
         guesses = [f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in best]

@@ -10,7 +10,7 @@ MOST_WRITTEN = 15  # classes in a picture whose counts can be read
 
 
 @plots.house_style()
-def report(labels, guesses, classes, picture, network=''):
+def report(labels, guesses, classes, picture, network):
     """Print the five most frequent confusions, and write the table and the picture of all.
 
     labels, guesses: the number of the true class and of the guessed class of each picture.
@@ -32,7 +32,8 @@ def report(labels, guesses, classes, picture, network=''):
 def print_most_frequent(counts, names):
     """Print the five most frequent confusions, or all if there are fewer."""
     n = len(names)
-    wrong = counts * (1 - np.eye(n, dtype=int))
+    wrong = counts.copy()
+    np.fill_diagonal(wrong, 0)
     order = (-wrong).argsort(axis=None, kind='stable')  # of equal ones, the first class first
     for i in order[:min(5, np.count_nonzero(wrong))]:
         true, guess = divmod(i, n)
@@ -42,7 +43,7 @@ def print_most_frequent(counts, names):
         print(f'{confusion}: {count:,} of {total:,} ({count / total:.1%})')
 
 
-def drawn(counts, names, network=''):
+def drawn(counts, names, network):
     """A figure: the shares of each true class as colours.
 
     If there are few classes it has their names, and if there are very few, the counts too.
@@ -59,7 +60,7 @@ def drawn(counts, names, network=''):
     figure.colorbar(image, label='share of the true class', shrink=0.8)
     accuracy = counts.trace() / counts.sum()
     axis.set(xlabel='taken for', ylabel='true class')
-    figures.headline(figure, f'{network}\n{accuracy:.1%} are right'.strip())
+    figures.headline(figure, f'{network}\n{accuracy:.1%} are right')
     if n <= MOST_NAMED:
         axis.set_xticks(range(n), names, rotation=90, fontsize='small')
         axis.set_yticks(range(n), names, fontsize='small')

@@ -39,13 +39,15 @@ def check_figure(picture, overwrite, setting='--out'):
 
 def save(picture, figure, columns, rows):
     """Write a figure, and its table beside it."""
-    def write_table(f):
-        csv.writer(f, lineterminator='\n').writerows([columns, *rows])
-
     table = Path(picture).with_suffix('.csv')
-    write_file(table, write_table)
+    write_table(table, [columns, *rows])
     save_picture(picture, figure)
     print(f'{picture}, {table}')
+
+
+def write_table(path, rows):
+    """Write rows, of which the first one is the names of the columns, to a .csv file."""
+    write_file(path, lambda f: csv.writer(f, lineterminator='\n').writerows(rows))
 
 
 # ---- titles, axes and legends -------------------------------------------------------------------
@@ -59,7 +61,7 @@ def headline(figure, title):
 def width_of(words, points=LETTERS):
     """About how many inches the longest line of some words takes, in letters of so many points."""
     longest = max(len(line) for line in words.split('\n'))
-    return 0.6 * longest * points / 72
+    return 0.6 * longest * points / 72  # a letter is about 0.6 times as wide as high
 
 
 def legend_below(figure, panels, title=None):
@@ -68,7 +70,7 @@ def legend_below(figure, panels, title=None):
     for panel in panels:
         for artist, name in zip(*panel.get_legend_handles_labels()):
             entries.setdefault(name, artist)
-    # a name has a sample of its line beside it
+    # beside a name is a sample of its line, 0.8 inches wide; 0.83 is matplotlib's 'small'
     widest = 0.8 + max(width_of(name, 0.83 * LETTERS) for name in entries)
     columns = max(1, int(figure.get_figwidth() / widest))
     figure.legend(entries.values(), entries.keys(), loc='outside lower center', fontsize='small',
@@ -82,7 +84,7 @@ def plain_numbers(*panels):
     for panel in panels:
         for axis in (panel.xaxis, panel.yaxis):
             low, high = axis.get_view_interval()
-            if axis.get_scale() == 'log' and high < 200 * low:
+            if axis.get_scale() == 'log' and high < 200 * low:  # powers of ten would be too few
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
             if axis.get_scale() != 'linear':
                 axis.set_major_formatter('{x:g}')

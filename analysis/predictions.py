@@ -1,7 +1,6 @@
 """What a network says of pictures, for sample.py --image. A classifier names the likeliest classes,
 a masked autoencoder fills in patches that were hidden from it, and both have features. The result
 is printed, drawn, or written to a file."""
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from weights.runs import title_of
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
 IN_A_ROW = 4
 RIGHT, WRONG = 'C0', 'C1'  # blue and orange: the colours of guesses
-OTHER_ENDINGS = ('.csv', '.npy')  # of --out, besides those of drawings: guesses, features
+ENDINGS = (*figures.PICTURES, '.csv', '.npy')  # of --out: drawings, guesses, features
 
 
 @dataclass
@@ -57,7 +56,7 @@ def look_at_pictures(c, run, model):
                       'a prepared dataset')
     if out:
         # the file that nobody named is replaced
-        figures.check_free(out, c.overwrite or not c.out, endings=figures.PICTURES + OTHER_ENDINGS)
+        figures.check_free(out, c.overwrite or not c.out, endings=ENDINGS)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
     broken = []
@@ -102,9 +101,9 @@ def write_features(out, pictures, run, model):
     for name, picture, _ in pictures:
         x = seen(picture, model, run)                       # (1, C, H, W)
         features = model.features(x)                        # (1, d)
-        rows.append(features.float().cpu().numpy())
+        rows.append(features.float().cpu())
         print(name)
-    table = np.concatenate(rows)                            # (n, d)
+    table = torch.cat(rows).numpy()                         # (n, d)
     write_file(out, lambda f: np.save(f, table), 'wb')
     print(out)
 
@@ -128,10 +127,9 @@ def write_guesses(out, pictures, run, model):
 
     columns = ['picture', 'class']
     n_guesses = min(5, len(classes_of(run, model)))
-    for number in range(1, 1 + n_guesses):
+    for number in range(1, n_guesses + 1):
         columns += [f'guess_{number}', f'probability_{number}']
-    table = [columns, *rows]
-    write_file(out, lambda f: csv.writer(f, lineterminator='\n').writerows(table))
+    figures.write_table(out, [columns, *rows])
     print(out)
 
 
@@ -159,14 +157,12 @@ def classify(x, name, label, run, model):
     """The likeliest classes of a picture, pixels x (1, C, H, W): in words, and a list of one Panel.
     label: its class, if it is known."""
     best = guesses_of(x, run, model)
-    title = readable(label) if label in classes_of(run, model) else name
+    title = name
+    colour = 'black'  # nobody knows what is right
+    if label in classes_of(run, model):
+        title = readable(label)
+        colour = RIGHT if title == best[0][0] else WRONG
     below = '\n'.join(f'{class_name:.22} {p:.0%}' for class_name, p in best[:3])
-    if title not in classes_of(run, model):
-        colour = 'black'  # nobody knows what is right
-    elif title == best[0][0]:
-        colour = RIGHT
-    else:
-        colour = WRONG
     return in_words(best), [Panel(augment.visible(x)[0], title, below, colour)]
 
 

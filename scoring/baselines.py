@@ -68,7 +68,7 @@ class FusedMHSA(MHSA):
 
 
 class NanoGPT(AoT):
-    """GPT-2 with all logits at once, in float32 for the loss. It writes without a cache."""
+    """GPT-2 with all logits at once, in float32 for the loss."""
 
     def __init__(self, config):
         is_gpt2 = isinstance(config, AoTConfig) and config.attn == 'mhsa' and config.mlp
@@ -77,10 +77,6 @@ class NanoGPT(AoT):
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = FusedMHSA
-
-    def generate(self, idx, max_new_tokens, use_cache=False):
-        """As of AoT, but never with a cache, whatever use_cache says."""
-        return super().generate(idx, max_new_tokens, use_cache=False)
 
     def forward(self, x, y=None):
         z = self.embed(x)                                   # (B, N, d)

@@ -37,7 +37,6 @@ GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>
 not matched exactly.
 """
 import csv
-import hashlib
 import json
 import math
 import re
@@ -50,7 +49,7 @@ from tqdm import tqdm
 
 from engine.mistakes import Mistake
 from engine.settings import choice_of
-from tasks.files import meta_of
+from tasks.files import digest, meta_of
 
 # {benchmark: the command in prepare/ that writes it to a data_dir}
 SCRIPTS = {
@@ -121,11 +120,10 @@ def read_folder(folder):
     Raises OSError, ValueError or KeyError if it is missing or damaged.
     """
     meta = meta_of(folder)
-    content = (folder / 'test.jsonl').read_bytes()
-    checksum = hashlib.sha256(content).hexdigest()
-    if checksum != meta['splits']['test']['sha256']:
-        raise ValueError(f'{folder} has changed since it was prepared')
-    rows = [json.loads(line) for line in content.splitlines()]
+    path = folder / 'test.jsonl'
+    if digest(path) != meta['splits']['test']['sha256']:
+        raise ValueError(f'{path} has changed since it was prepared')
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     return rows, meta['source']
 
 
@@ -150,7 +148,7 @@ def windows(last, first, size, stride):
 
 
 @torch.no_grad()
-def score(model, sequences, stride, batch_size, autocast, label=''):
+def score(model, sequences, stride, batch_size, autocast, label):
     """Scores of the tokens of sequences [(tokens, first)], each from its index `first` on.
 
     Returns a float64 tensor (2, n) for each sequence: the nats of its n tokens, and 1 where the
@@ -210,7 +208,7 @@ def score_rows(model, rows, autocast):
 
 # ---- kinds of benchmark: rows -> [(measure, value, count, unit)] --------------------------------
 
-def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean=str):
+def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean):
     """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
 
     clean: `detokenize`, or str for the texts as published.

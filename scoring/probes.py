@@ -45,9 +45,9 @@ def features(model, images, task):
 # ---- linear probe -------------------------------------------------------------------------------
 
 def parts(W, x, y):
-    """Cuts features x (N, d) and labels y (N,) into parts that fit in memory, with their scores.
+    """The scores of features x (N, d), in parts that fit in memory, beside their labels y (N,).
 
-    Yields (features (n, d), labels (n,), scores (n, classes)). W (classes, d + 1) is a matrix of
+    Yields (labels (n,), scores (n, classes)). W (classes, d + 1) is a matrix of
     `fit_logistic`. Numbers are float64 on the CPU, and float32 on an accelerator, which is slow in
     float64.
     """
@@ -58,9 +58,8 @@ def parts(W, x, y):
     numbers_per_row = max(len(W), x.size(1))
     n = max(1, AT_ONCE // numbers_per_row)
     for inputs, labels in zip(x.split(n), y.split(n)):
-        inputs = inputs.to(dtype)
-        scores = F.linear(inputs, weight, bias)
-        yield inputs, labels, scores
+        scores = F.linear(inputs.to(dtype), weight, bias)
+        yield labels, scores
 
 
 def fit_logistic(x, y, classes, C, start=None):
@@ -92,7 +91,7 @@ def fit_logistic(x, y, classes, C, start=None):
         penalty.backward()
         total = penalty.detach()
         # each part has its own backward pass, so that no other part is in memory
-        for _, labels, scores in parts(W, x, y):
+        for labels, scores in parts(W, x, y):
             losses = F.cross_entropy(scores, labels, reduction='none')
             loss = losses.sum(dtype=sum_dtype) / len(x)
             loss.backward()
@@ -106,7 +105,7 @@ def fit_logistic(x, y, classes, C, start=None):
 def accuracy_of(W, x, y):
     """The share of the features x (N, d) whose highest score is that of their label."""
     correct = 0
-    for _, labels, scores in parts(W, x, y):
+    for labels, scores in parts(W, x, y):
         correct += (scores.argmax(1) == labels).sum().item()
     return correct / len(x)
 
@@ -166,12 +165,11 @@ def probe(model, task):
     Returns {'knn': accuracy of 20 nearest neighbours, 'probe': that of a linear probe with C = 1},
     of the training split on the validation split. Of several processes each computes all of it.
     """
-    was_training = model.training
     model.eval()
     with task.device.uncompiled():  # batches have other sizes than in training
         train = features(model, task.train, task)
         test = features(model, task.valid, task)
-    model.train(was_training)
+    model.train()
 
     classes = len(task.train.classes)
     W = fit_logistic(*train, classes, 1.0)

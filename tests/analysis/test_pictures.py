@@ -99,7 +99,7 @@ def test_a_table_of_confusions_says_network_and_split(tmp_path, undrawn, trained
     evaluate.main([f'--ckpt={run}', f'--data_dir={place}/data', f'--confusion={tmp_path}/x.png', '--split=test'])
     title = undrawn[-1].get_suptitle()
     assert 'out/a_run, step 7 of 2,000' in title and 'test' in title and '% are right' in title
-    assert confusion.drawn(np.eye(3, dtype=int), 'abc').get_suptitle() == '100.0% are right'
+    assert confusion.drawn(np.eye(3, dtype=int), 'abc', 'a').get_suptitle() == 'a\n100.0% are right'
 
 
 # ---- attention

@@ -56,11 +56,11 @@ def aot(block_size):
 def test_few_logits_are_held_at_once(monkeypatch):
     model, shapes = aot(8), []
     sequences = [(list(range(n)), 1) for n in (5, 9, 30, 2)]
-    before = benchmarks.score(model, sequences, 4, 64, PLAIN)
+    before = benchmarks.score(model, sequences, 4, 64, PLAIN, '')
     model.register_forward_hook(lambda m, x, y: shapes.append(y[0].numel()))
     for most, held in ((3 * 8 * 256, 3 * 8 * 256), (1, 8 * 256)):
         monkeypatch.setattr(benchmarks, 'LOGITS_AT_ONCE', most)
-        after = benchmarks.score(model, sequences, 4, 64, PLAIN)
+        after = benchmarks.score(model, sequences, 4, 64, PLAIN, '')
         assert max(shapes) == held and all(torch.allclose(a, b, atol=1e-5) for a, b in zip(before, after))
         shapes.clear()
 

@@ -64,8 +64,8 @@ def test_parts_of_any_size_give_the_same(at_once, monkeypatch):
     W, scores = probes.fit_logistic(x.double(), y, 3, 10.0), probes.linear_probe((x, y), test, 3)
     monkeypatch.setattr(probes, 'AT_ONCE', at_once)
     found = list(probes.parts(W, x, y))
-    assert all(part.numel() <= max(5, at_once) and s.numel() <= max(3, at_once) for part, _, s in found)
-    assert torch.equal(torch.cat([part for part, *_ in found]), x.double())
+    assert all(5 * len(s) <= max(5, at_once) and s.numel() <= max(3, at_once) for _, s in found)
+    assert torch.equal(torch.cat([labels for labels, _ in found]), y)
     assert torch.allclose(probes.fit_logistic(x, y, 3, 10.0), W, rtol=1e-9, atol=1e-9)
     assert probes.linear_probe((x, y), test, 3) == scores
 
