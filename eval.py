@@ -68,7 +68,6 @@ class EvalConfig:
     seed: int = -1                # pictures: which ones train_share takes; -1: the seed of training
     benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
     stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
-    detokenize: bool = False      # benchmarks: undo spaces around punctuation before tokenizing
     results: str = ''             # table to write; empty: results.csv or in_context.csv in the run
     beside: str = ''              # functions: other runs in the same figure, commas between them
     prompts: int = 1280           # functions: prompts to average over
@@ -100,7 +99,6 @@ ONLY_FOR = {
     'real': ['image'],
     'confusion': ['image'],
     'stride': [BENCHMARKS],
-    'detokenize': [BENCHMARKS],
     'results': (BENCHMARKS, 'icl'),
     'beside': ['icl'],
     'prompts': ['icl'],
@@ -188,20 +186,15 @@ def score_benchmarks(c, trained):
     benchmarks.check_table(table)
 
     tokenizer = Tokenizer(**trained.run.data['tokenizer'])
-    if c.detokenize:
-        clean = benchmarks.detokenize
-        texts = 'de-tokenized'
-    else:
-        clean = str
-        texts = 'as published'
     tokenizer_name = tokenizer.spec['name']
-    protocol = (tokenizer_name, context, stride, settings.show(c.detokenize))
-    print(f'{tokenizer_name} tokens, a context of {context}, windows {stride} apart, texts {texts}')
+    protocol = (tokenizer_name, context, stride)
+    print(f'{tokenizer_name} tokens, a context of {context}, windows {stride} apart, '
+          'texts as published')
 
     print(f'{"benchmark":<12} {"measure":<15} {"value":>9}   count')
     for name, (rows, source) in prepared.items():
         measures = benchmarks.measures(name, rows, trained.model, tokenizer, stride, c.batch_size,
-                                       trained.device.autocast, clean)
+                                       trained.device.autocast)
         for measure, value, count, unit in measures:
             shown = f'{value:.2%}' if measure == 'accuracy' else f'{value:.4f}'
             print(f'{name:<12} {measure:<15} {shown:>9}   {count:,} {unit} of {source}', flush=True)

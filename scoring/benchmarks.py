@@ -27,9 +27,7 @@ The protocol:
     the choice whose sentence has the highest sum of log-probabilities; of equal ones, the first.
   * A word or sentence of more than B tokens is scored in windows, as a text is. Its first window
     ends `stride` tokens into it, or at the B-th token of all if that is later.
-  * Texts are scored as published, with spaces around punctuation, unless `detokenize` removes these
-    by the rules of DETOKENIZE. It treats each part separately (LAMBADA: the context; CBT: the
-    context, the sentence), and bytes are counted afterwards. <unk> stays.
+  * Texts are scored as published, with spaces around punctuation. <unk> stays.
   * The network computes in float32 unless --dtype says otherwise: logits rounded to bfloat16 change
     the loss and create ties.
 
@@ -39,7 +37,6 @@ not matched exactly.
 import csv
 import json
 import math
-import re
 from pathlib import Path
 
 import torch
@@ -62,30 +59,7 @@ SCRIPTS = {
 }
 LOGITS_AT_ONCE = 2 ** 28  # 1 GiB in float32
 COLUMNS = ['ckpt', 'step', 'benchmark', 'measure', 'value', 'count', 'unit', 'tokenizer', 'context',
-           'stride', 'detokenize']
-
-# ---- texts --------------------------------------------------------------------------------------
-
-# {pattern: what takes its place}, one after the other
-DETOKENIZE = {
-    r' @([-,.])@ ': r'\1',                          # WikiText: twenty @-@ two, 1 @,@ 000, 0 @.@ 5
-    r'" ([^"\n]+) "': r'"\1"',                      # its quotation marks, in pairs within a line
-    r"`` ?| ?''": '"',                              # Penn Treebank's, in CBT
-    r'-LRB- ?': '(',                                # its brackets
-    r' ?-RRB-': ')',
-    r" (n't|'(?:s|re|ve|ll|d|m))\b": r'\1',         # did n't, Teddy 's
-    r' ([,.;:!?%)\]}])': r'\1',                     # no space before these,
-    r'([(\[{$£]) ': r'\1',                          # nor after these,
-    r' *\n *': '\n',                                # nor at the end or start of a line
-}
-
-
-def detokenize(text):
-    """A text without the spaces around its punctuation."""
-    for pattern, replacement in DETOKENIZE.items():
-        text = re.sub(pattern, replacement, text)
-    return text
-
+           'stride']
 
 # ---- prepared benchmarks ------------------------------------------------------------------------
 
@@ -208,25 +182,22 @@ def score_rows(model, rows, autocast):
 
 # ---- kinds of benchmark: rows -> [(measure, value, count, unit)] --------------------------------
 
-def measures(name, rows, model, tokenizer, stride, batch_size, autocast, clean):
-    """The scores of a language model on the rows of a benchmark: [(measure, value, count, unit)].
-
-    clean: `detokenize`, or str for the texts as published.
-    """
+def measures(name, rows, model, tokenizer, stride, batch_size, autocast):
+    """What a language model scores on the rows of a benchmark: [(measure, value, count, unit)]."""
     def score_all(sequences):
         """As `score`, of this model."""
         return score(model, sequences, stride, batch_size, autocast, name)
 
     if name == 'lambada':
-        return last_words(rows, tokenizer, clean, score_all)
+        return last_words(rows, tokenizer, score_all)
     if name in ('cbt_cn', 'cbt_ne'):
-        return cloze(rows, tokenizer, clean, score_all, model.config.block_size)
-    return whole_texts(rows, tokenizer, clean, score_all)
+        return cloze(rows, tokenizer, score_all, model.config.block_size)
+    return whole_texts(rows, tokenizer, score_all)
 
 
-def whole_texts(rows, tokenizer, clean, score_all):
+def whole_texts(rows, tokenizer, score_all):
     """WikiText and Penn Treebank: {'text'} of each row."""
-    texts = [clean(row['text']) for row in rows]
+    texts = [row['text'] for row in rows]
     sequences = []
     for text in texts:
         tokens = [tokenizer.beginning, *tokenizer.encode(text)]
@@ -245,13 +216,13 @@ def text_measures(scores, texts):
     ]
 
 
-def last_words(rows, tokenizer, clean, score_all):
+def last_words(rows, tokenizer, score_all):
     """LAMBADA: {'context', 'word'} of each row."""
     texts = []
     words = []     # sequences of which the last word is scored
     passages = []  # the same ones, of which everything is
     for row in rows:
-        context = clean(row['context'])
+        context = row['context']
         word = ' ' + row['word']
         context_tokens = [tokenizer.beginning, *tokenizer.encode(context)]
         tokens = context_tokens + tokenizer.encode(word)
@@ -274,15 +245,15 @@ def last_words(rows, tokenizer, clean, score_all):
     return measures_of_words + text_measures(score_all(passages), texts)
 
 
-def cloze(rows, tokenizer, clean, score_all, block_size):
+def cloze(rows, tokenizer, score_all, block_size):
     """CBT: {'context', 'question', 'choices', 'answer'} of each row."""
     sequences = []
     for row in rows:
-        context = clean(' '.join(row['context']))
+        context = ' '.join(row['context'])
         context_tokens = [tokenizer.beginning, *tokenizer.encode(context)]
         context_tokens = context_tokens[-block_size:]  # no window reaches further back
         for choice in row['choices']:
-            sentence = ' ' + clean(row['question'].replace('XXXXX', choice))
+            sentence = ' ' + row['question'].replace('XXXXX', choice)
             tokens = context_tokens + tokenizer.encode(sentence)
             sequences.append((tokens, len(context_tokens)))
 

@@ -206,13 +206,13 @@ def test_results_of_benchmarks_accumulate(tmp_path, capsys):
     archives, run = write_archives(tmp_path), save_run(tmp_path / 'run', text_network('aot', vocab_size=256), BYTES)
     data, few = prepare(archives, tmp_path / 'data'), tmp_path / 'few'
     out = said(capsys, run, data, '--benchmarks=ptb')
-    said(capsys, run, data, '--benchmarks=all', '--stride=3', '--detokenize=true')
+    said(capsys, run, data, '--benchmarks=all', '--stride=3')
     columns, first, *table = csv.reader((run / 'results.csv').read_text().splitlines())
     assert columns == list(benchmarks.COLUMNS) and len(table) == 1 + 3 * 2 + 5 + 2
-    *what, loss, count, of, tokenizer, context, stride, clean = first
+    *what, loss, count, of, tokenizer, context, stride = first
     assert what == [str(run), '0', 'ptb', 'loss'] and count == str(len(PTB)) and f'{float(loss):.4f} ' in out
-    assert (of, tokenizer, context, stride, clean) == ('tokens', 'bytes', '16', '8', 'false')
-    assert table[-1][-5:] == ['questions', 'bytes', '16', '3', 'true']
+    assert (of, tokenizer, context, stride) == ('tokens', 'bytes', '16', '8')
+    assert table[-1][-4:] == ['questions', 'bytes', '16', '3']
     assert 'python prepare/' in fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={few}', '--benchmarks=all')
     save_text(few / 'ptb', PTB, 'ptb.test.txt')
     out = said(capsys, run, few, '--benchmarks=all', f'--results={tmp_path}/r.csv')

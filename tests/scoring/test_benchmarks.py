@@ -65,12 +65,12 @@ def test_few_logits_are_held_at_once(monkeypatch):
         shapes.clear()
 
 
-def results(model, folder, asked, tokenizer=BYTES, stride=0, batch_size=5, clean=str):
+def results(model, folder, asked, tokenizer=BYTES, stride=0, batch_size=5):
     """{(benchmark, measure): value} and {..: count}."""
     stride = stride or model.config.block_size // 2
     found = {(name, measure): (value, count) for name, (rows, _) in benchmarks.read(asked, folder).items()
              for measure, value, count, _ in benchmarks.measures(
-                 name, rows, model, tokenizer, stride, batch_size, PLAIN, clean)}
+                 name, rows, model, tokenizer, stride, batch_size, PLAIN)}
     return [{k: pair[i] for k, pair in found.items()} for i in (0, 1)]
 
 
@@ -114,17 +114,3 @@ def test_scores_are_those_of_a_naive_loop(model, stride, prepared):
         found += row['choices'][sums.index(min(sums))] == row['answer']
     want['cbt_cn', 'accuracy'] = found / 2
     assert {k: value[k] for k in want} == pytest.approx(want, rel=1e-4)
-
-
-def test_detokenizing_is_what_it_says(prepared):
-    undo = benchmarks.detokenize
-    assert undo(WIKI) == ('\n= Robert <unk> =\n\nHe had a guest-starring role in 1,000 episodes of "The <unk>", '
-                          'naïve ones.\n')
-    assert undo("`` Where is she ? '' said Jack 's dog ; `` I do n't know -LRB- yet -RRB- . ''") == \
-        '"Where is she?" said Jack\'s dog; "I don\'t know (yet)."'
-    assert undo('a " b " c " d e " ( f ) 5 % $ 3 @.@ 5\n " g') == 'a "b" c "d e" (f) 5% $3.5\n" g'
-    value, count = results(Table(torch.zeros(256, 256), 16), prepared, 'wikitext2,ptb', clean=benchmarks.detokenize)
-    assert count['wikitext2', 'bits_per_byte'] == len(undo(WIKI).encode())
-    assert value['ptb', 'bits_per_byte'] == pytest.approx(8)
-    assert results(aot(16), prepared, 'all', clean=benchmarks.detokenize)[1]['lambada', 'bits_per_byte'] == len(
-        ' '.join((undo(PASSAGES[0].rsplit(' ', 1)[0]), 'rug', undo(PASSAGES[1].rsplit(' ', 1)[0]), 'cat')).encode()) - 1
