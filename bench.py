@@ -30,12 +30,12 @@ most --target_loss or its iterations end. Seconds are of training, without evalu
 `--KEY=VALUE` that is not a setting of the race goes to every training run.
 
 `compare` trains networks, by the names x of model_x.py, or config files. It compares the errors of
-the first with those of each other one at the end of training. All train as many steps as the first,
-or with --equal=time about as long. A network takes the settings of `python train.py --model=x`. Any
-`--KEY=VALUE` that is not a setting of the comparison goes to every training run. The error is what
-train.py chooses the best weights by: 1 - top1 for classes, else the validation loss. The runs of a
-seed are a pair, which sees the same batches. The first is better or worse if the mean difference of
-the pairs is larger than that of two equal networks in 95% of comparisons (Student's t-test).
+the first with those of each other one at the end of training. All train as many steps as the first.
+A network takes the settings of `python train.py --model=x`. Any `--KEY=VALUE` that is not a setting
+of the comparison goes to every training run. The error is what train.py chooses the best weights
+by: 1 - top1 for classes, else the validation loss. The runs of a seed are a pair, which sees the
+same batches. The first is better or worse if the mean difference of the pairs is larger than that
+of two equal networks in 95% of comparisons (Student's t-test).
 """
 import contextlib
 import os
@@ -97,7 +97,6 @@ class RaceConfig:
 @dataclass
 class CompareConfig:
     seeds: int = 3              # how often each is trained, with the seeds 0, 1, ..
-    equal: str = 'steps'        # what all have alike: 'steps', or 'time' of training
 
 
 # ---- what a row is ------------------------------------------------------------------------------
@@ -413,7 +412,6 @@ def race_all(configs, requested):
 
 # ---- is one better than another -----------------------------------------------------------------
 
-PILOT_STEPS = 100  # with fewer, the hundredths of a second in a log would be too coarse
 LEAST_SEEDS = 3  # for a verdict
 
 
@@ -478,37 +476,12 @@ def validations(entry, **more_settings):
         return [row for row in read_log(out) if row['split'] == 'val']
 
 
-def step_seconds(entry):
-    """Seconds of a training step of a Contestant, from the second half of a short run."""
-    pilot = validations(entry, max_iters=PILOT_STEPS, eval_interval=PILOT_STEPS // 2, eval_iters=1,
-                        epochs=0, eval_epochs=0)
-    halfway, end = pilot[-2:]
-    return (end['seconds'] - halfway['seconds']) / (end['step'] - halfway['step'])
-
-
-def steps_of_each(contestants, equal):
-    """How many steps each Contestant trains, a list. For equal='steps' as many as the first; for
-    'time' as many as fit in the time of the first."""
-    steps = contestants[0].task.c.max_iters
-    if equal == 'steps':
-        return [steps] * len(contestants)
-    seconds = []
-    for entry in contestants:
-        print(f'pilot   {entry.name:<44} ', end='', flush=True)  # what is running now
-        seconds.append(step_seconds(entry))
-        print(f'{1e3 * seconds[-1]:,.1f} ms a step', flush=True)
-    time_of_first = steps * seconds[0]
-    steps_of_others = [max(1, int(time_of_first / s)) for s in seconds[1:]]
-    return [steps, *steps_of_others]
-
-
 def compare(who, requested):
     """Trains networks or config files, and prints a line for each run, a table, and a verdict on
     the first beside each other one. who: their names. requested: {name: Requested}, settings of the
     comparison or of train.py. Raises Mistake where they cannot be compared."""
     c, extra = split_settings(requested, CompareConfig)
     settings.check_ranges(c, {(1, 1e30): ['seeds']})
-    settings.take_choices(c, equal=('steps', 'time'))
     if len(who) < 2 or len(set(who)) < len(who):
         raise Mistake('name two different networks or config files, such as: python bench.py '
                       'compare tost aot')
@@ -520,25 +493,25 @@ def compare(who, requested):
     first, *rivals = contestants
     for rival in rivals:
         check_same_budget(first, rival)
-    print(f'{machine(choose_device(first.task.c.device))}, equal {c.equal}, {c.seeds} seeds')
-    steps = steps_of_each(contestants, c.equal)
-    errors = errors_of_each(contestants, steps, c.seeds)
+    max_iters = first.task.c.max_iters
+    print(f'{machine(choose_device(first.task.c.device))}, {max_iters:,} steps, {c.seeds} seeds')
+    errors = errors_of_each(contestants, max_iters, c.seeds)
 
-    print(f'\n{"":<44}{"parameters":>14}{"steps":>10}{"mean error":>12}')
-    for entry, max_iters in zip(contestants, steps):
-        print(f'{entry.name:<44}{entry.parameters:>14,}{max_iters:>10,}'
-              f'{fmean(errors[entry.name]):>12.4f}')
+    print(f'\n{"":<44}{"parameters":>14}{"mean error":>12}')
+    for entry in contestants:
+        mean_error = fmean(errors[entry.name])
+        print(f'{entry.name:<44}{entry.parameters:>14,}{mean_error:>12.4f}')
     for rival in rivals:
         differences = [a - b for a, b in zip(errors[first.name], errors[rival.name])]
         print(verdict(first.name, rival.name, differences))
 
 
-def errors_of_each(contestants, steps, n_seeds):
+def errors_of_each(contestants, max_iters, n_seeds):
     """Trains every Contestant with every seed, in turn, and prints a line for each run. Returns
     {name: errors, one for each seed}."""
     errors = {entry.name: [] for entry in contestants}
     for seed in range(n_seeds):
-        for entry, max_iters in zip(contestants, steps):
+        for entry in contestants:
             print(f'seed {seed}  {entry.name:<44} ', end='', flush=True)  # what is running now
             last = validations(entry, seed=seed, max_iters=max_iters, epochs=0)[-1]
             error = entry.task.error(last)

@@ -42,7 +42,7 @@ def lines(axis, rows, name, x, y, legend=True, **labels):
         # where lines lie on each other, the larger markers of the lower one still show
         size = max(4, 10 - 2 * style)
         axis.plot(*zip(*points), label=line_name, color=plots.COLOURS[style],
-                  linestyle=plots.DASHES[style], marker=MARKERS[style], markersize=size,
+                  linestyle=figures.DASHES[style], marker=MARKERS[style], markersize=size,
                   markevery=marked)
 
     axis_settings = {'xlabel': x, 'ylabel': y} | labels

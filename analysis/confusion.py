@@ -56,7 +56,7 @@ def drawn(counts, names, network):
     axis = figure.subplots()
 
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))  # a class may have no pictures
-    image = axis.imshow(shares, cmap=plots.FROM_WHITE, vmin=0, vmax=1)
+    image = axis.imshow(shares, cmap=figures.FROM_WHITE, vmin=0, vmax=1)
     figure.colorbar(image, label='share of the true class', shrink=0.8)
     accuracy = counts.trace() / counts.sum()
     axis.set(xlabel='taken for', ylabel='true class')

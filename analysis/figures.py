@@ -10,6 +10,12 @@ from engine.mistakes import Mistake
 from engine.plots import LETTERS, save_picture
 from engine.writing import write_file
 
+# two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
+FROM_BLACK = 'inferno'
+FROM_WHITE = 'Blues'
+# Where two lines lie on each other, the gaps of the upper one show the lower one.
+DASHES = ('-', (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)),
+          (0, (2, 3)))
 PICTURES = '.png', '.jpg', '.pdf', '.svg'  # how the name of a figure may end
 
 

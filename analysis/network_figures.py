@@ -12,7 +12,6 @@ from analysis import figures, layers, measures
 from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
 from analysis.subjects import batches, pictures, pixels, tokens_of, which_heads, which_layer
 from analysis.tables import say_walks
-from engine import plots
 from engine.mistakes import Mistake
 from tasks import augment
 
@@ -167,7 +166,7 @@ def figure_of_subspaces(maps, K, m):
     # other entries, so that they can be told apart.
     off_diagonal = ~np.eye(K * m, dtype=bool)
     top = scale_of([values[off_diagonal] for values in maps.values()], most=0.95)
-    grey_above = colormaps[plots.FROM_BLACK].with_extremes(over='0.75')
+    grey_above = colormaps[figures.FROM_BLACK].with_extremes(over='0.75')
 
     # at most eight ticks, each in the middle of the columns of a head
     heads = range(1, K + 1, math.ceil(K / 8))
@@ -226,7 +225,7 @@ def figure_of_tokens(maps, tokens, channels, N, d):
     if any((values < 0).any() for values in maps.values()):
         colours = {'vmin': -top, 'vmax': top, 'cmap': 'RdBu_r'}
     else:
-        colours = {'vmin': 0, 'vmax': top, 'cmap': plots.FROM_WHITE}
+        colours = {'vmin': 0, 'vmax': top, 'cmap': figures.FROM_WHITE}
     x = axis_label('channel', len(channels), d)
     y = axis_label('token', len(tokens), N)
     # every 12th of the drawn channels has a tick, and every 6th token; numbers count from 1
@@ -320,7 +319,7 @@ def draw_heads(axes, picture, maps, heads, top):
     box = {'color': 'black', 'alpha': 0.6, 'pad': 1.5}
     for axis, k in zip(axes[1:], heads):
         weights = maps[k - 1]
-        image = axis.imshow(weights.numpy(), cmap=plots.FROM_BLACK, vmin=0, vmax=top)
+        image = axis.imshow(weights.numpy(), cmap=figures.FROM_BLACK, vmin=0, vmax=top)
         axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white',
                   fontsize='x-small', bbox=box)
     return image
@@ -357,7 +356,7 @@ def attention_in_text(c, nets, l, heads):
     side = max(2.6, 0.16 * len(labels))
     figure, axes, bar = small_maps(shown, side=side, x='token that is averaged', y='token',
                                    bar="share of a token's attention", xticks=ticks, yticks=ticks,
-                                   vmin=0, vmax=top, cmap=plots.FROM_BLACK)
+                                   vmin=0, vmax=top, cmap=figures.FROM_BLACK)
     bar.formatter = percent_formatter()
     figures.headline(figure, title_of([net], [l]))
     for axis in axes:
@@ -431,7 +430,7 @@ def figure_of_components(shown, x, first, is_foreground, colour_components, titl
     for j, picture in enumerate(augment.visible(x)):
         axes[0, j].imshow(picture)
         image = axes[1, j].imshow(first[j].numpy(), vmin=first.min(), vmax=first.max(),
-                                  cmap=plots.FROM_BLACK)
+                                  cmap=figures.FROM_BLACK)
         axes[2, j].imshow(rgb[j].numpy())
     figure.colorbar(image, ax=axes[1], label='coordinate')
     return figure

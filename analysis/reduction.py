@@ -12,7 +12,7 @@ from analysis.charts import panels
 from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
-from engine.plots import FROM_WHITE
+from analysis.figures import FROM_WHITE
 
 
 def rate_reduction(Z, U, eps):

@@ -14,7 +14,7 @@ from analysis import figures, layers  # noqa: E402  (from the project, which is 
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
-from engine.plots import COLOURS, DASHES, empty_figure, house_style, whole_numbers  # noqa: E402
+from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
@@ -189,7 +189,7 @@ def draw(path, x, y, curves, dashed=(), **axes):
             style = '--'
         else:
             colour = COLOURS[others.index(name)]
-            style = '-' if dashed else DASHES[others.index(name)]
+            style = '-' if dashed else figures.DASHES[others.index(name)]
         axis.plot(places, [float(value) for value in values], linestyle=style, color=colour,
                   label=name)
     axis.set(xlabel=x, ylabel=y, **axes)

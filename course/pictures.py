@@ -26,8 +26,8 @@ from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
 from course.lab import weights_of  # noqa: E402
 from engine.writing import write_file  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-from engine.plots import COLOURS, DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
-from engine.plots import empty_figure, house_style  # noqa: E402
+from analysis.figures import DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
+from engine.plots import COLOURS, empty_figure, house_style  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
 from prepare.lib.inputs import Parser  # noqa: E402
 from prepare.shapes import CLASSES, draw  # noqa: E402

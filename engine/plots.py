@@ -7,12 +7,6 @@ from engine.writing import write_file
 # Okabe and Ito's colours that are visible on white. People who confuse red and green can tell them
 # apart.
 COLOURS = '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000'
-# two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
-FROM_BLACK = 'inferno'
-FROM_WHITE = 'Blues'
-# Where two lines lie on each other, the gaps of the upper one show the lower one.
-DASHES = ('-', (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)),
-          (0, (2, 3)))
 LETTERS = 13  # their size in points; a figure of 12 inches on a slide can be read from the back
 
 

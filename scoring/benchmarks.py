@@ -46,7 +46,8 @@ from tqdm import tqdm
 
 from engine.mistakes import Mistake
 from engine.settings import choice_of
-from tasks.files import digest, meta_of
+from tasks.checksums import digest
+from tasks.files import meta_of
 
 # {benchmark: the command in prepare/ that writes it to a data_dir}
 SCRIPTS = {
