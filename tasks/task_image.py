@@ -1,17 +1,12 @@
 """Classes of pictures, and what all tasks with pictures have in common."""
-import numpy as np
-import torch
-
 from engine.mistakes import Mistake
 from tasks import BaseTask, augment
 from tasks.accuracies import accuracies
 from tasks.files import read_meta
-from tasks.imagenet import readable
 from tasks.pictures import ImageSplit
 
 # settings that all tasks with pictures have, of those that not every task has
 PICTURE_SETTINGS = ('train_share', 'probe_interval', 'crop_scale', 'flip', 'eval_view', 'eval_crop')
-SAMPLE_PICTURES = 4  # that a line of the log shows
 SHOW_PICTURES = 'sample.py --ckpt={out_dir} --image=PICTURE'
 
 
@@ -74,18 +69,6 @@ class Classification(PictureTask):
 
     def error(self, metrics):
         return 1 - metrics['top1']
-
-    def sample(self, model):
-        """What the network takes a few pictures of the validation for."""
-        indices = np.linspace(0, len(self.valid) - 1, SAMPLE_PICTURES).astype(int)
-        batch = self.valid.batch(indices, image_size=self.image_size)
-        x, y = self.take([torch.as_tensor(array) for array in batch])
-        logits = model(x)[0]                                    # (B, num_classes)
-        names = [readable(name) for name in self.valid.classes]
-        guesses = []
-        for true, guess in zip(y.tolist(), logits.argmax(1).tolist()):
-            guesses.append(f'{names[true]} as {names[guess]}')
-        return 'sees ' + ', '.join(guesses)
 
 
 Task = Classification

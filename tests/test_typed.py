@@ -264,19 +264,15 @@ def test_a_process_whose_peer_was_killed_says_so_in_one_line(tiny, tmp_path):
 
 # ---- what a run shows while it trains
 
-def test_a_run_shows_what_the_network_writes_and_sees_and_learns_the_same(tiny, quads, tmp_path, capsys):
+def test_a_run_shows_what_the_network_writes_and_learns_the_same(tiny, tmp_path, capsys):
     go(*tiny, '--show_samples=true', f'--out_dir={tmp_path}/a')
     samples = [line.partition('  sample  ')[2] for line in capsys.readouterr().out.splitlines() if '  sample  ' in line]
     assert len(samples) == 3 and len(set(samples)) == 3 and all(len(ast.literal_eval(text)) >= 20 for text in samples)
     go(*tiny, f'--out_dir={tmp_path}/b')
     assert '  sample  ' not in capsys.readouterr().out and losses(tmp_path / 'a') == losses(tmp_path / 'b')
 
-    go(*quads, f'--out_dir={tmp_path}/c')
-    lines = [line for line in capsys.readouterr().out.splitlines() if '  sample  ' in line]
-    assert len(lines) == 3 and all(line.count(' as ') == 4 for line in lines)
 
-
-@pytest.mark.parametrize('kind', ['masked_text', 'crate_mae', 'dino', 'functions'])
+@pytest.mark.parametrize('kind', ['masked_text', 'pictures', 'crate_mae', 'dino', 'functions'])
 def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys):
     go(*words_of(kind), '--show_samples=true', f'--out_dir={tmp_path}/a')
     assert '  sample  ' not in capsys.readouterr().out
