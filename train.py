@@ -371,7 +371,10 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
             step += 1
 
     # ---- the end
-    if is_main():
+    if is_main() and c.telemetry:
+        from analysis import watched
+        watched.draw_curve(c.out_dir)
+    elif is_main():
         curve.draw_curve(c.out_dir)
     if stop_requested:
         print_main(f'stopped at step {step}; go on with: python train.py --init_from=resume '
