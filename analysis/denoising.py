@@ -3,7 +3,6 @@
 The command `denoise` measures it on tokens that are drawn from the paper's own model, and with
 --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
 """
-import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +40,7 @@ REGIMES = {
 
 
 def conditions(c):
-    """What Theorem 1 and the lemmas of its proof ask for: [(whether it is met, the condition)].
+    """What Theorem 1 and the lemmas of its proof ask for: [(the condition, whether it is met)].
 
     The theorem states its conditions on p, delta and N up to constants, and the lemmas give the
     constants. It has no condition on eta or on the number of layers. Definition 1 and eq. (7) are
@@ -57,26 +56,23 @@ def conditions(c):
     highest_tau = 1 / (1 + N * np.exp(-9 * p / 32))
     highest_delta = np.sqrt(log_N / p) / 8
     fewest_tokens = 8 * np.pi * K ** 2 * log_N ** 3
-    of_equations = [
-        check_condition('eq. (29)', 'tau', c.tau, '>', '1/2', 0.5),
-        check_condition('eq. (29)', 'tau', c.tau, '<=', '1 / (1 + N exp(-9p/32))', highest_tau),
-        check_condition('eq. (11)', 'delta', c.delta, '<=', 'sqrt(log(N) / p) / 8', highest_delta),
-        check_condition('eq. (11)', 'N', N, '>=', '8 pi K^2 log(N)^3', fewest_tokens),
-    ]
-    of_lemmas = [
-        check_condition('Lemma 2', 'p', p, '>=', '16 (sqrt(log N) + 1)^2', 16 * log_term),
+    return [
+        (f'eq. (29)      tau = {c.tau:g} > 1/2 = 0.5',
+         c.tau > 0.5),
+        (f'eq. (29)      tau = {c.tau:g} <= 1 / (1 + N exp(-9p/32)) = {highest_tau:.4g}',
+         c.tau <= highest_tau),
+        (f'eq. (11)      delta = {c.delta:g} <= sqrt(log(N) / p) / 8 = {highest_delta:.4g}',
+         c.delta <= highest_delta),
+        (f'eq. (11)      N = {N:g} >= 8 pi K^2 log(N)^3 = {fewest_tokens:.4g}',
+         N >= fewest_tokens),
+        (f'Lemma 2       p = {p:g} >= 16 (sqrt(log N) + 1)^2 = {16 * log_term:.4g}',
+         p >= 16 * log_term),
         # the proof of Lemma 2 takes this for a consequence of eq. (11), which it is not
-        check_condition('Lemma 2 (iv)', 'N', N, '>=', '16 K^4', 16 * K ** 4),
-        check_condition('Lemma 3', 'p', p, '>=', '64 (sqrt(log N) + 1)^2', 64 * log_term),
+        (f'Lemma 2 (iv)  N = {N:g} >= 16 K^4 = {16 * K ** 4:.4g}',
+         N >= 16 * K ** 4),
+        (f'Lemma 3       p = {p:g} >= 64 (sqrt(log N) + 1)^2 = {64 * log_term:.4g}',
+         p >= 64 * log_term),
     ]
-    return of_equations + of_lemmas
-
-
-def check_condition(place, name, value, sign, formula, limit):
-    """(whether it is met, the words) of a condition that stands at a place of the paper."""
-    comparison = {'>': operator.gt, '>=': operator.ge, '<=': operator.le}[sign]
-    is_met = comparison(value, limit)
-    return is_met, f'{place:14}{name} = {value:g} {sign} {formula} = {limit:.4g}'
 
 
 def layer_by_layer(c):
@@ -144,14 +140,10 @@ def draw_denoising(c):
 
 def say_conditions(name, c):
     """Print which conditions of the theorem are met."""
-    met_count = 0
-    rows = []
-    for is_met, words in conditions(c):
-        rows.append((words, is_met))
-        if is_met:
-            met_count += 1
+    rows = conditions(c)
+    met = [condition for condition, is_met in rows if is_met]
     title = (f'{name}, K = {c.n_head}, p = {c.head_dim}, N = {c.n_head * c.tokens}: '
-             f'{met_count} of {len(rows)} conditions')
+             f'{len(met)} of {len(rows)} conditions')
     say_table((title, 'met'), rows)
 
 
@@ -198,23 +190,14 @@ def summary(name, regime, promised_factor, ratios, noise_passing):
     factors = ratios[1:] / ratios[:-1]
     has_passed = noise_passing.cumsum(0) > 0  # in this layer, or in one before it
     layers_without_noise = int((~has_passed).sum())
-    row = {
-        'setting': name,
-        'regime': regime,
-        'Theorem 1': '',
-        'before': '',
-        'off by': '',
-        'noise from': 'no layer',
-        'of it': '',
-        'from there': '',
-    }
-    if layers_without_noise > 0:
-        row['before'] = span(factors[:layers_without_noise].flatten())
+    factors_before = factors[:layers_without_noise]
+    row = {'setting': name, 'regime': regime, 'noise from': 'no layer'}
     if promised_factor is not None:
         row['Theorem 1'] = promised_factor
-        if layers_without_noise > 0:
-            distances = (factors[:layers_without_noise] / promised_factor - 1).abs()
-            row['off by'] = distances.max().item()
+    if layers_without_noise > 0:
+        row['before'] = span(factors_before.flatten())
+    if promised_factor is not None and layers_without_noise > 0:
+        row['off by'] = (factors_before / promised_factor - 1).abs().max().item()
     if layers_without_noise < len(factors):
         row['noise from'] = f'layer {layers_without_noise + 1}'
         row['of it'] = f'{noise_passing[layers_without_noise]:.2%}'
@@ -226,21 +209,17 @@ def say_summaries(c, summaries):
     """Print the table of the factors, and what the theorem says of them."""
     print('factor on signal to noise in a layer, before noise passes the threshold and from there '
           'on')
-    say_rows(summaries)
+    say_rows(summaries, 'setting', 'regime', 'Theorem 1', 'before', 'off by', 'noise from',
+             'of it', 'from there')
     if c.tau == 0:
         print('this is the plain softmax, about which the theorem says nothing')
         return
 
-    distances = []
-    never_count = 0
-    for row in summaries:
-        if row['noise from'] == 'no layer':
-            never_count += 1
-        if row['off by'] != '':
-            distances.append(row['off by'])
+    distances = [row['off by'] for row in summaries if 'off by' in row]
+    never = [row for row in summaries if row['noise from'] == 'no layer']
     if distances:  # else noise passes in the first layer of all rows
         print(f'here factors are off by at most {max(distances):.2%} before noise passes; it never '
-              f'does in {never_count} of {len(summaries)} rows, the theory says in all')
+              f'does in {len(never)} of {len(summaries)} rows, the theory says in all')
 
 
 # ---- in trained networks ------------------------------------------------------------------------

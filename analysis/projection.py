@@ -90,21 +90,26 @@ def theorem(U, N, sigma, eps, generator):
     def signal_left(tokens):
         return (tokens * X).sum() / X.square().sum()
 
-    row = {'N': N, 'N/d': N / d, 'sigma': sigma, 'eps': eps, 'beta': beta}
-    row['cosine'] = torch.cosine_similarity(down, to_nearest).mean()
-    row['cosine_outside'] = torch.cosine_similarity(outside(down, U, s), to_nearest).mean()
-    row['noise_left'] = noise_left(after)
-    row['signal_left'] = signal_left(after)
-    row['noise_left_full'] = noise_left(after_full)
-    row['signal_left_full'] = signal_left(after_full)
-    row['rest'] = torch.linalg.matrix_norm(after - explained, 2)
-    row['noise'] = torch.linalg.matrix_norm(Delta, 2)
-    return row
+    return {
+        'N': N,
+        'N/d': N / d,
+        'sigma': sigma,
+        'eps': eps,
+        'beta': beta,
+        'cosine': torch.cosine_similarity(down, to_nearest).mean(),
+        'cosine_outside': torch.cosine_similarity(outside(down, U, s), to_nearest).mean(),
+        'noise_left': noise_left(after),
+        'signal_left': signal_left(after),
+        'noise_left_full': noise_left(after_full),
+        'signal_left_full': signal_left(after_full),
+        'rest': torch.linalg.matrix_norm(after - explained, 2),
+        'noise': torch.linalg.matrix_norm(Delta, 2),
+    }
 
 
 def conditions(K, p, N, eps):
-    """The conditions of Theorem 3 that have no unknown constants: [(whether it holds, the
-    condition)].
+    """The conditions of Theorem 3 that have no unknown constants: [(the condition, whether it
+    holds)].
 
     Above eq. (A.97) the paper says that "eps <= 1 and the rest of Assumption 2 implies that
     beta >= 1". This is wrong: beta >= 1 needs eps^2 <= p / N.
@@ -112,11 +117,10 @@ def conditions(K, p, N, eps):
     d = K * p
     largest = N / (2 * K * math.sqrt(N * math.log(N)))
     return [
-        (eps <= 1, f'eps <= 1: {eps:.3g}'),
-        (d >= N >= p >= K >= 2, f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}'),
-        (largest >= 1.5 ** 0.5,
-         f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {largest:.3g}, but eqs. (A.196) and '
-         '(A.197) need C_1 >= sqrt(3/2) = 1.22'),
+        (f'eps <= 1: {eps:.3g}', eps <= 1),
+        (f'd >= N >= p >= K >= 2: {d}, {N}, {p}, {K}', d >= N >= p >= K >= 2),
+        (f'C_1 sqrt(N log N) <= N / (2 K) needs C_1 <= {largest:.3g}, but eqs. (A.196) and '
+         '(A.197) need C_1 >= sqrt(3/2) = 1.22', largest >= 1.5 ** 0.5),
     ]
 
 
@@ -184,26 +188,22 @@ def draw_nearest(c):
     for N in sorted(token_counts):
         eps = best_eps(c.n_head, c.head_dim, N, c.sigma)
         rows_by_count[N] = theorem(U, N, c.sigma, eps, generator)
-    row_as_set = rows_by_count[c.tokens]
+    row = rows_by_count[c.tokens]
     arrows, points = fields(generator)
 
-    say_theorem(c, row_as_set)
+    say_theorem(c, row)
     field_rows = [(name, *towards(field, points)) for name, field in arrows.items()]
     say_table(('Figure 3, two lines', 'mean cosine', 'turns to the nearest'), field_rows)
-    cosine = row_as_set['cosine']
-    print(f'here the cosine to the direction of the nearest subspace is {cosine:.2f}; the theory '
-          'says 1')
-    figure = draw_fields(arrows, points)
-    return figure, list(rows_by_count.values())
+    print('here the cosine to the direction of the nearest subspace is '
+          f'{row["cosine"]:.2f}; the theory says 1')
+    return draw_fields(arrows, points), list(rows_by_count.values())
 
 
 def say_theorem(c, row):
     """Print which conditions of Theorem 3 hold, and what a step does to as many tokens as are
     set."""
-    condition_rows = []
-    for holds, words in conditions(c.n_head, c.head_dim, c.tokens, row['eps']):
-        condition_rows.append((words, holds))
-    say_table((f'conditions of Theorem 3, d = {c.d}', 'met'), condition_rows)
+    of_theorem = conditions(c.n_head, c.head_dim, c.tokens, row['eps'])
+    say_table((f'conditions of Theorem 3, d = {c.d}', 'met'), of_theorem)
     say_table((f'a step down the gradient, {c.tokens} tokens', ''), row.items())
 
     share = c.tokens / c.d

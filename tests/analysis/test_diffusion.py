@@ -72,9 +72,9 @@ def test_a_step_up_the_whole_rate_reduction_shrinks_no_signal():
 
 
 def test_conditions_are_read_as_the_paper_states_them():
-    assert [c[0] for c in projection.conditions(12, 64, 196, 0.07)] == [True, True, False]   # CRATE-MAE-Base
-    assert [c[0] for c in projection.conditions(2, 2, 8, 2.0)][:2] == [False, False]
-    assert projection.conditions(3, 4000, 3000, 0.07)[2][0]             # N/K is large enough here
+    assert [c[1] for c in projection.conditions(12, 64, 196, 0.07)] == [True, True, False]   # CRATE-MAE-Base
+    assert [c[1] for c in projection.conditions(2, 2, 8, 2.0)][:2] == [False, False]
+    assert projection.conditions(3, 4000, 3000, 0.07)[2][1]             # N/K is large enough here
 
 
 def test_the_fields_are_gradients_and_scores():

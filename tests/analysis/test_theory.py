@@ -38,8 +38,8 @@ def attend(U, Z, length=1.0):
      (0.5, 1, 0.0212431, 97625.61, 195.7384, 4096, 782.9537), '0110100')])
 def test_the_conditions_of_the_theorem_by_hand(settings, limits, met):
     rows = denoising.conditions(DenoiseConfig(**settings))
-    assert [float(words.split()[-1]) for _, words in rows] == pytest.approx(limits, rel=1e-3)
-    assert [holds for holds, _ in rows] == [bit == '1' for bit in met]
+    assert [float(words.split()[-1]) for words, _ in rows] == pytest.approx(limits, rel=1e-3)
+    assert [holds for _, holds in rows] == [bit == '1' for bit in met]
 
 
 @pytest.mark.slow
