@@ -28,10 +28,10 @@ def panels(width, height, count, **settings):
     return figure, axes[0]
 
 
-def lines(axis, rows, name, x, y, legend=True, **labels):
+def lines(axis, rows, name, x, y, **labels):
     """Draw rows of a table, {column: value} each, as lines with markers. name: the column whose
-    different values become a line each; x, y: the columns along the two axes. legend: whether the
-    panel has its own. labels: further settings of the axis."""
+    different values become a line each; x, y: the columns along the two axes. labels: further
+    settings of the axis."""
     names = dict.fromkeys(row[name] for row in rows)
     for i, line_name in enumerate(names):
         points = [(row[x], row[y]) for row in rows if row[name] == line_name]
@@ -50,19 +50,16 @@ def lines(axis, rows, name, x, y, legend=True, **labels):
     is_counted = all(isinstance(row[x], int) for row in rows)
     if is_counted and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(plots.whole_numbers())
-    if legend:
-        axis.legend(fontsize='small')
     figures.plain_numbers(axis)
 
 
-def title_of(nets, layers=()):
-    """What stands above a figure of networks: a line for each trained one. layers: if the figure
-    shows one layer of each trained network, the numbers of these layers, from 1."""
-    trained = [net for net in nets if net.kind == 'trained']
+def title_of(nets, layer=0):
+    """What stands above a figure of networks: a line for each trained one. layer: from 1, or 0 if
+    the figure shows no single layer."""
     title_lines = []
-    for i, net in enumerate(trained):
-        layer = layers[i] if layers else 0
-        title_lines.append(runs.title_of(net.name, net.run, layer, len(net.model.layers)))
+    for net in nets:
+        if net.kind == 'trained':
+            title_lines.append(runs.title_of(net.name, net.run, layer, len(net.model.layers)))
     return '\n'.join(title_lines)
 
 
@@ -92,11 +89,12 @@ def picture_grid(side, row_names, column_names, title='', right=0.2):
     return figure, axes
 
 
-def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
-    """A figure of maps, {title: array}, `side` inches each, with one bar of colours for all.
-    Returns the figure, its panels, and the bar. x, y: the names of the two axes, which stand below
-    the last map of a column and left of the first map of a row; bar: the name of the bar; xticks,
-    yticks: (places, names) of the ticks; colours: settings of matplotlib's `imshow`."""
+def small_maps(maps, title, side, x, y, bar, xticks, yticks, **colours):
+    """A figure of maps, {title: array}, `side` inches each, with one bar of colours for all, below
+    a title. Returns the figure, its panels, and the bar. x, y: the names of the two axes, which
+    stand below the last map of a column and left of the first map of a row; bar: the name of the
+    bar; xticks, yticks: (places, names) of the ticks; colours: settings of matplotlib's
+    `imshow`."""
     most_columns = max(1, int(12 / side))
     rows = math.ceil(len(maps) / most_columns)
     columns = math.ceil(len(maps) / rows)  # so that all rows are about as long
@@ -105,16 +103,17 @@ def small_maps(maps, side, x, y, bar, xticks, yticks, **colours):
     figure = plots.empty_figure(width, height, 'compressed')
 
     axes = []
-    for place, (title, values) in enumerate(maps.items(), 1):
+    for place, (name, values) in enumerate(maps.items(), 1):
         axis = figure.add_subplot(rows, columns, place, xlabel=x, ylabel=y)
         axes.append(axis)
         image = axis.imshow(values, **colours)
-        axis.set_title(title, fontsize='small')
+        axis.set_title(name, fontsize='small')
         axis.set_xticks(*xticks)
         axis.set_yticks(*yticks)
         axis.tick_params(labelsize=9, length=2)
         axis.label_outer()
     colour_bar = figure.colorbar(image, ax=axes, label=bar, extend='max')
+    figures.headline(figure, title)
     return figure, axes, colour_bar
 
 

@@ -5,14 +5,13 @@ The command `compress` measures it on tokens that are drawn from the paper's own
 --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
 """
 from dataclasses import dataclass, replace
-from typing import Callable, NamedTuple
 
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
-from analysis.subjects import batches
+from analysis.subjects import measured
 from analysis.tables import say_rows, say_table, span
 from analysis.theory import TheoryConfig, shipped_attention
 
@@ -59,17 +58,9 @@ def eq10_update(c, Z, mssa):
     return c.gamma * (c.gamma * attention - Z)
 
 
-class Method(NamedTuple):
-    """A way to compute steps from tokens."""
-    name: str
-    update_of: Callable         # (tokens Z (N, d)) -> what a step adds to them (N, d)
-    knows_subspaces: bool       # whether it computes with the true subspaces
-    normalizes: bool            # whether tokens get the length 1 again after a step
-
-
 def walks(c):
-    """Take n_layer steps with each of four methods, from the same tokens. Returns {Method: rows of
-    the table}, see `walk`."""
+    """Take n_layer steps with each of four methods, from the same tokens. Returns a list of their
+    rows of the table, see `walk`. Only the last method does not know the true subspaces."""
     start, U, V = sample_tokens(c)
     attention = shipped_attention(U)
     random_attention = shipped_attention(V)
@@ -90,30 +81,27 @@ def walks(c):
 
     # After a step of shipped attention the next LayerNorm would give all tokens one length. The
     # steps of eqs. (9) and (10) are free to change lengths.
-    methods = [
-        Method('gradient step, eq. (9)', gradient_update, knows_subspaces=True, normalizes=False),
-        Method('approximation, eq. (10)', approximate_update, knows_subspaces=True,
-               normalizes=False),
-        Method('as shipped, true subspaces', shipped_update, knows_subspaces=True,
-               normalizes=True),
-        Method('as shipped, random subspaces', random_update, knows_subspaces=False,
-               normalizes=True),
+    return [
+        walk(c, 'gradient step, eq. (9)', gradient_update, False, start, U),
+        walk(c, 'approximation, eq. (10)', approximate_update, False, start, U),
+        walk(c, 'as shipped, true subspaces', shipped_update, True, start, U),
+        walk(c, 'as shipped, random subspaces', random_update, True, start, U),
     ]
-    return {method: walk(c, method, start, U) for method in methods}
 
 
-def walk(c, method, Z, U):
-    """Take n_layer steps with a Method from tokens Z (N, d). Returns the rows of the table, which
-    are measured in the subspaces U (K, d, p): one before each step, and one after the last.
-    `cosine_turning` is of the step that would come next, also in the last row."""
+def walk(c, method, update_of, normalizes, Z, U):
+    """Take n_layer steps from tokens Z (N, d). update_of(Z) is what a step of the method adds to
+    them (N, d); normalizes: whether tokens get the length 1 again after a step. Returns the rows of
+    the table, which are measured in the subspaces U (K, d, p): one before each step, and one after
+    the last. `cosine_turning` is of the step that would come next, also in the last row."""
     rows = []
     for l in range(c.n_layer + 1):
-        update = method.update_of(Z)
+        update = update_of(Z)
         downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
         update_turn = measures.turning(update, Z).flatten()
         downhill_turn = measures.turning(downhill, Z).flatten()
         rows.append({
-            'method': method.name,
+            'method': method,
             'tokens': c.tokens,
             'step': l,
             'rate': measures.compressed_rate(Z @ U, c.eps).item(),
@@ -121,7 +109,7 @@ def walk(c, method, Z, U):
             'snr': measures.snr(Z.unflatten(0, (c.n_head, -1)), U).mean().item(),
         })
         Z = Z + update
-        if method.normalizes:
+        if normalizes:
             Z = normalize(Z, dim=-1)
     return rows
 
@@ -141,19 +129,15 @@ def draw_compression(c):
     rows = []
     best_rows = []
     for N in sorted(token_counts):
-        paths = walks(replace(c, tokens=N))
-        for path in paths.values():
+        for path in walks(replace(c, tokens=N)):
             rows += path
             best_rows.append(best_step(path, N / c.d))
-        if N == c.tokens:
-            paths_of_setting = paths
 
     rows_of_setting = [row for row in rows if row['tokens'] == c.tokens]
-    say_steps(c, paths_of_setting)
+    say_steps(c, rows_of_setting)
     print('factor of the best step on signal to noise, by the number of tokens:')
     say_rows(best_rows)
-    figure = draw_paths(c, rows_of_setting, best_rows)
-    return figure, rows
+    return draw_paths(c, rows_of_setting, best_rows), rows
 
 
 def best_step(path, tokens_per_dimension):
@@ -174,13 +158,13 @@ def draw_paths(c, rows, best_rows):
     """The figure of `compress`: R^c and signal to noise step by step, and the best factor by the
     number of tokens."""
     figure, axes = panels(13.2, 5.2, 3)
-    lines(axes[0], rows, 'method', 'step', 'rate', legend=False, ylim=(0, None),
+    lines(axes[0], rows, 'method', 'step', 'rate', ylim=(0, None),
           title=f'R^c in the true subspaces,\n{c.tokens} tokens in {c.d} dimensions',
           ylabel='nats a token, eq. (8)')
-    lines(axes[1], rows, 'method', 'step', 'snr', legend=False, ylim=(0, None),
+    lines(axes[1], rows, 'method', 'step', 'snr', ylim=(0, None),
           title='signal to noise\nof the same tokens',
           ylabel="signal to noise, AoT's eq. (6)")
-    lines(axes[2], best_rows, 'method', 'N/d', 'factor', legend=False, xscale='log',
+    lines(axes[2], best_rows, 'method', 'N/d', 'factor', xscale='log',
           title='what the best of all steps\nmultiplies it by',
           xlabel='tokens / dimensions;\nthe theory is left of the line',
           ylabel='factor; 1 = unchanged')
@@ -189,14 +173,11 @@ def draw_paths(c, rows, best_rows):
     return figure
 
 
-def say_steps(c, paths):
+def say_steps(c, rows):
     """Print what the steps do, and how far eqs. (10) and (68) are from the gradient step. Eq. (68)
-    replaces the inverse in the gradient by its first-order series. paths: {Method: its rows}."""
+    replaces the inverse in the gradient by its first-order series. rows: those of all methods."""
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
-    shown = []
-    for path in paths.values():
-        shown += [row for row in path if row['step'] in (0, 1, c.n_layer)]
-    say_rows(shown)
+    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)])
 
     Z, U, _ = sample_tokens(c)
     downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
@@ -218,15 +199,13 @@ def say_steps(c, paths):
     print(f'{shortening_share_of_square:.1%} of the gradient only shortens tokens; off by, of the '
           f'gradient step: {", ".join(distances)}')
 
-    n_methods = 0
-    n_lowered = 0
-    for method, path in paths.items():
-        if method.knows_subspaces:
-            n_methods += 1
-            if path[1]['rate'] < path[0]['rate']:
-                n_lowered += 1
-    print(f'here a step with the true subspaces lowers R^c in {n_lowered} of {n_methods} ways; the '
-          'theory says in all')
+    before = [row['rate'] for row in rows if row['step'] == 0]
+    after = [row['rate'] for row in rows if row['step'] == 1]
+    lowered = [old > new for old, new in zip(before, after)]
+    with_true_subspaces = lowered[:-1]  # the last method has random ones
+    print('here a step with the true subspaces lowers R^c in '
+          f'{with_true_subspaces.count(True)} of {len(with_true_subspaces)} ways; the theory says '
+          'in all')
 
 
 # ---- in trained networks ------------------------------------------------------------------------
@@ -279,11 +258,7 @@ def centred_turn(step, Z):
 
 def draw_rate_changes(c, nets):
     """CRATE's claim about attention, eqs. (8) to (11), in trained layers: it lowers R^c."""
-    values_of_nets = []
-    for net in nets:
-        samples = batches(c, net, 256)
-        values_of_nets.append(layers.measure_layers(net.model, samples, rates_around_steps))
-
+    values_of_nets = measured(c, nets, 256, rates_around_steps)
     rows = []
     for net, values in zip(nets, values_of_nets):
         rows += change_rows(net, values)

@@ -10,7 +10,7 @@ import torch
 
 from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
-from analysis.subjects import batches
+from analysis.subjects import measured
 from analysis.tables import say_rows, say_table, say_walks, span
 from analysis.theory import TheoryConfig
 
@@ -128,7 +128,7 @@ def draw_denoising(c):
             noise_passing = shares_passing[:, 1]
             summaries.append(summary(name, regime, promised_factor, ratios, noise_passing))
             points += curve_points(name, setting, ratios)
-        lines(axis, points, 'curve', 'layer', 'ratio', legend=False, ylim=(0, None), ylabel='',
+        lines(axis, points, 'curve', 'layer', 'ratio', ylim=(0, None), ylabel='',
               title=f'{regime_words},\neta = {eta:g}, delta = {" and ".join(deltas)}')
 
     # only the first panel has a label
@@ -257,10 +257,7 @@ def joint_snr(z, Q, subspaces):
 def draw_signal_to_noise(c, nets):
     """Draw the signal-to-noise ratio of AoT's eq. (6) for the tokens of trained networks: before
     each layer, and what the attention step multiplies it by."""
-    values_of_nets = []
-    for net in nets:
-        samples = batches(c, net, 256)
-        values_of_nets.append(layers.measure_layers(net.model, samples, signal_to_noise))
+    values_of_nets = measured(c, nets, 256, signal_to_noise)
     say_walks(nets, values_of_nets, 'before', 'factor')
 
     factors = values_of_nets[0]['factor'].mean(1)  # (L,)

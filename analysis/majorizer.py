@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis.charts import lines, panels
-from analysis.measures import compressed_rate_gradient, random_bases
+from analysis.measures import compressed_rate_gradient, gaussian, random_bases
 from analysis.tables import say_rows, say_table
 from analysis.theory import Shared, shipped_ista
 
@@ -144,6 +144,7 @@ def draw_majorizer(c):
     figure, axes = panels(8.4, 4.6, 1)
     lines(axes[0], rows, 'phi', 'step', 'value', xscale='symlog',
           title='phi, eq. (77), step by step; first the layer')
+    axes[0].legend(fontsize='small')
     return figure, rows
 
 
@@ -152,7 +153,7 @@ def check_bound(c, Z0, generator):
     layer, and how curved R is: {words: number}."""
     alpha = c.alpha
     lam = c.lam
-    steps = torch.randn(200, *Z0.shape, generator=generator, dtype=Z0.dtype)
+    steps = gaussian(generator, 200, *Z0.shape)
     lengths = torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype)
     # up to four times as long as Z0
     steps = normalize(steps, dim=(1, 2)) * (4 * lengths * c.tokens ** 0.5)
@@ -181,7 +182,7 @@ def check_bound(c, Z0, generator):
 def extreme_curvatures(alpha, generator):
     """The smallest and the largest eigenvalue of the Hessian of R, over alpha, at three random
     tokens of five numbers, for 33 lengths from 1/16 to 16 over sqrt(alpha)."""
-    Z = normalize(torch.randn(3, 5, generator=generator, dtype=torch.float64), dim=1)
+    Z = normalize(gaussian(generator, 3, 5), dim=1)
     lowest = []
     highest = []
     for i in range(-16, 17):

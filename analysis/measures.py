@@ -108,14 +108,18 @@ def coherence(U):
     return G, ratio.item()
 
 
+def gaussian(generator, *shape):
+    """Numbers that are drawn from N(0, 1), float64, in this shape."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
 def random_bases(K, p, d, generator):
     """Orthonormal bases of K subspaces of dimension p in R^d, which are random and orthogonal to
     each other: (K, d, p), float64. Raises Mistake if K p is larger than d."""
     if K * p > d:
         raise Mistake(f'{K * p} vectors cannot be orthogonal to each other in {d} dimensions; '
                       'give fewer')
-    vectors = torch.randn(d, K * p, generator=generator, dtype=torch.float64)
-    columns, _ = torch.linalg.qr(vectors)                   # (d, K p)
+    columns, _ = torch.linalg.qr(gaussian(generator, d, K * p))         # (d, K p)
     return columns.unflatten(1, (K, p)).permute(1, 0, 2)
 
 
@@ -133,8 +137,8 @@ def dictionaries(d, generator=None):
     """Three dictionaries {name: D (d, d)}, float64, with columns of unit norm: the columns are
     orthogonal to each other, or random, or random around one direction, so that their cosines are
     about 1/2."""
-    columns = normalize(torch.randn(d, d, generator=generator, dtype=torch.float64), dim=0)
-    direction = normalize(torch.randn(d, 1, generator=generator, dtype=torch.float64), dim=0)
+    columns = normalize(gaussian(generator, d, d), dim=0)
+    direction = normalize(gaussian(generator, d, 1), dim=0)
     return {
         'orthogonal': torch.linalg.qr(columns)[0],
         'incoherent (random)': columns,
@@ -188,7 +192,7 @@ def noisy_mixture(K, p, n, d, delta, generator=None):
     A token of subspace k is U_k a plus noise of size delta in the coordinates of the other
     subspaces. Returns (Z (K, n, d), U (K, d, p)), float64."""
     U = random_bases(K, p, d, generator)                    # orthogonal to each other, eq. (7)
-    a = torch.randn(K, n, K, p, generator=generator, dtype=torch.float64)
+    a = gaussian(generator, K, n, K, p)
     # a[k, i, j] are the coordinates in subspace j of token i of cluster k: signal where j is k
     is_signal = torch.eye(K, dtype=torch.bool)[:, None, :, None]
     a = torch.where(is_signal, a, delta * a)

@@ -10,7 +10,7 @@ import torch
 
 from analysis import figures, layers, measures
 from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
-from analysis.subjects import batches, pictures, pixels, tokens_of, which_heads, which_layer
+from analysis.subjects import measured, pictures, pixels, tokens_of, which_heads, which_layer
 from analysis.tables import say_walks
 from engine.mistakes import Mistake
 from tasks import augment
@@ -27,10 +27,7 @@ def draw_layers(c, nets):
     def measure(step):
         return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
 
-    values_of_nets = []
-    for net in nets:
-        values_of_nets.append(layers.measure_layers(net.model, batches(c, net, 256), measure))
-
+    values_of_nets = measured(c, nets, 256, measure)
     shown = {}
     for column, title_and_unit in titles_of_measures(c).items():
         is_measured = any(column in values for values in values_of_nets)
@@ -96,15 +93,16 @@ def draw_subspaces(c, nets):
     part = c.part or 'value'
     K, _, p = layers.bases(layers.attentions(net.model)[0], part).shape
     m = min(c.directions, p)  # columns of each subspace that are drawn
-    of_trained = coherences(net, part)
-    of_random = coherences(random_net, part)
+    grams, of_trained = coherences(net, part)
+    _, of_random = coherences(random_net, part)
+    say_coherences(nets, of_trained, of_random)
     rng = np.random.default_rng(c.seed)
 
     maps = {}
     rows = []
-    for l, (trained_result, random_result) in enumerate(zip(of_trained, of_random), 1):
-        G, coherence = trained_result
-        _, coherence_random = random_result
+    for l, G in enumerate(grams, 1):
+        coherence = of_trained[l - 1].item()
+        coherence_random = of_random[l - 1].item()
         columns_of_heads = []
         for k in range(K):
             columns_of_heads.append(k * p + np.sort(rng.permutation(p)[:m]))
@@ -126,40 +124,35 @@ def draw_subspaces(c, nets):
                 'column_j': columns_in_heads[j],
                 'value': drawn[i, j],
             })
-    say_coherences(nets, of_trained, of_random)
-    figure = figure_of_subspaces(maps, K, m)
-    figures.headline(figure, title_of(nets))
-    return figure, rows
+    return figure_of_subspaces(maps, title_of(nets), K, m), rows
 
 
 def coherences(net, part):
-    """What measures.coherence gives for every layer of a network, a list of (|U^T U|, number)."""
-    results = []
+    """What measures.coherence gives for every layer of a network: a list of |U^T U|, and the
+    numbers (L, 1)."""
+    grams = []
+    numbers = []
     for attention in layers.attentions(net.model):
         U = layers.bases(attention, part).float().cpu()     # (K, d, p)
-        results.append(measures.coherence(U))
-    return results
+        G, number = measures.coherence(U)
+        grams.append(G)
+        numbers.append([number])
+    return grams, torch.tensor(numbers)
 
 
 def say_coherences(nets, of_trained, of_random):
-    """Print how the coherence of subspaces goes through the layers. of_trained, of_random: what
-    `coherences` gives for both networks."""
-    values_of_nets = []
-    for results in (of_trained, of_random):
-        numbers = torch.tensor([[number] for _, number in results])     # (L, 1)
-        values_of_nets.append({'coherence': numbers})
-    say_walks(nets, values_of_nets, 'coherence')
-    _, last_of_trained = of_trained[-1]
-    _, last_of_random = of_random[-1]
-    if last_of_trained < last_of_random:
+    """Print how the coherence of subspaces goes through the layers of both networks, (L, 1)
+    each."""
+    say_walks(nets, [{'coherence': of_trained}, {'coherence': of_random}], 'coherence')
+    if of_trained[-1] < of_random[-1]:
         distance = 'farther apart'
     else:
         distance = 'no farther apart'
     print(f'here the subspaces are {distance} in the last layer than with random weights')
 
 
-def figure_of_subspaces(maps, K, m):
-    """A figure of maps {title: array (K m, K m)} of the cosines of columns, m of each of K
+def figure_of_subspaces(maps, title, K, m):
+    """A figure of maps {name: array (K m, K m)} of the cosines of columns, m of each of K
     subspaces. White lines lie between the subspaces."""
     from matplotlib import colormaps
     # The diagonal is always 1, the cosine of a column with itself. The scale is chosen from the
@@ -172,7 +165,7 @@ def figure_of_subspaces(maps, K, m):
     heads = range(1, K + 1, math.ceil(K / 8))
     ticks = ([(k - 0.5) * m - 0.5 for k in heads], heads)
     bar = '|cosine| of two columns,\ngrey above the scale'
-    figure, axes, _ = small_maps(maps, side=2.4, x='head', y='head', bar=bar, xticks=ticks,
+    figure, axes, _ = small_maps(maps, title, side=2.4, x='head', y='head', bar=bar, xticks=ticks,
                                  yticks=ticks, vmin=0, vmax=top, cmap=grey_above)
     for axis in axes:
         for k in range(1, K):
@@ -211,15 +204,14 @@ def draw_tokens(c, nets):
             rows.append({'layer': l, 'token': tokens[i] + 1, 'channel': channels[j] + 1,
                          'value': drawn[i, j]})
 
-    figure = figure_of_tokens(maps, tokens, channels, N, d)
-    figures.headline(figure, title_of(nets))
+    figure = figure_of_tokens(maps, title_of(nets), tokens, channels, N, d)
     print(f'{sample_name}: a token is a row, and white where it is zero')
     say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
     return figure, rows
 
 
-def figure_of_tokens(maps, tokens, channels, N, d):
-    """A figure of maps {title: array}, in which a row is a token and a column is a channel. tokens,
+def figure_of_tokens(maps, title, tokens, channels, N, d):
+    """A figure of maps {name: array}, in which a row is a token and a column is a channel. tokens,
     channels: the ascending indices of those that are drawn, out of N and d."""
     top = scale_of(maps.values())
     if any((values < 0).any() for values in maps.values()):
@@ -231,8 +223,9 @@ def figure_of_tokens(maps, tokens, channels, N, d):
     # every 12th of the drawn channels has a tick, and every 6th token; numbers count from 1
     xticks = (range(len(channels))[::12], channels[::12] + 1)
     yticks = (range(len(tokens))[::6], tokens[::6] + 1)
-    figure, _, _ = small_maps(maps, side=2.1, x=x, y=y, bar='number in the token', xticks=xticks,
-                              yticks=yticks, aspect='auto', interpolation='nearest', **colours)
+    figure, _, _ = small_maps(maps, title, side=2.1, x=x, y=y, bar='number in the token',
+                              xticks=xticks, yticks=yticks, aspect='auto',
+                              interpolation='nearest', **colours)
     return figure
 
 
@@ -279,14 +272,15 @@ def attention_in_pictures(c, nets, l, heads):
         row_names += [in_lines(name), 'random\nweights']
     column_names = ['picture', *(f'head {k}' for k in heads)]
     side = min(1.4, 12 / len(column_names))
-    figure, axes = picture_grid(side, row_names, column_names, title_of([net], [l]), right=1.7)
+    figure, axes = picture_grid(side, row_names, column_names, title_of(nets, l), right=1.7)
     for b, picture in enumerate(augment.visible(x)):
         draw_heads(axes[2 * b], picture, maps[b], heads, top)
         image = draw_heads(axes[2 * b + 1], picture, random_maps[b], heads, top)
     bar = ("share of the class token's attention\n"
            f'that a patch gets ({equal_weight:.1%} if all are alike)')
     # any image will do for the bar, because all have one scale
-    figure.colorbar(image, ax=axes, extend='max', format=percent_formatter(), aspect=40, label=bar)
+    colour_bar = figure.colorbar(image, ax=axes, extend='max', aspect=40, label=bar)
+    colour_bar.ax.yaxis.set_major_formatter(percentage)
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, '
           'random weights')
 
@@ -325,13 +319,9 @@ def draw_heads(axes, picture, maps, heads, top):
     return image
 
 
-def percent_formatter():
-    """A formatter of matplotlib for a bar of colours. It writes shares as percentages."""
-    from matplotlib.ticker import FuncFormatter
-
-    def written(share, place):
-        return f'{100 * share:g}%'
-    return FuncFormatter(written)
+def percentage(share, place):
+    """A share as it stands beside a bar of colours; matplotlib also tells its place there."""
+    return f'{100 * share:g}%'
 
 
 def attention_in_text(c, nets, l, heads):
@@ -354,11 +344,11 @@ def attention_in_text(c, nets, l, heads):
             shown[f'{prefix}head {k}'] = weights.numpy()
     ticks = (range(len(labels)), labels)
     side = max(2.6, 0.16 * len(labels))
-    figure, axes, bar = small_maps(shown, side=side, x='token that is averaged', y='token',
-                                   bar="share of a token's attention", xticks=ticks, yticks=ticks,
-                                   vmin=0, vmax=top, cmap=figures.FROM_BLACK)
-    bar.formatter = percent_formatter()
-    figures.headline(figure, title_of([net], [l]))
+    figure, axes, colour_bar = small_maps(
+        shown, title_of(nets, l), side=side, x='token that is averaged', y='token',
+        bar="share of a token's attention", xticks=ticks, yticks=ticks, vmin=0, vmax=top,
+        cmap=figures.FROM_BLACK)
+    colour_bar.ax.yaxis.set_major_formatter(percentage)
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.tick_params('x', labelrotation=90)
@@ -395,7 +385,7 @@ def draw_components(c, nets):
     first, is_foreground, colour_components = layers.two_stage_pca(patches, net.patches, c.keep)
 
     figure = figure_of_components(shown, x, first, is_foreground, colour_components,
-                                  title_of(nets, [l]))
+                                  title_of(nets, l))
     print(f'{is_foreground.float().mean():.0%} of the patches are foreground in layer {l}; '
           'similar ones have similar colours')
     rows = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import panels
-from analysis.measures import compressed_rate_gradient, random_bases, turning
+from analysis.measures import compressed_rate_gradient, gaussian, random_bases, turning
 from analysis.scores import Mixture, nearest_projection, projected, score
 from analysis.tables import say_table
 from analysis.theory import TheoryConfig, shipped_attention
@@ -24,8 +24,8 @@ def noisy_codebook(U, N, sigma, generator):
     subspaces s (N,)."""
     K, d, p = U.shape
     s = torch.randint(K, (N,), generator=generator)
-    alpha = torch.randn(N, p, generator=generator, dtype=U.dtype) / p ** 0.5
-    delta = torch.randn(N, d, generator=generator, dtype=U.dtype) / d ** 0.5
+    alpha = gaussian(generator, N, p) / p ** 0.5
+    delta = gaussian(generator, N, d) / d ** 0.5
     belongs = (s[:, None] == torch.arange(K))[..., None]  # (N, K, 1)
     coordinates = (belongs * alpha[:, None]).flatten(1)  # (N, K p), 0 in other subspaces
     X = coordinates @ U.mT.flatten(0, 1)
@@ -136,7 +136,7 @@ def fields(generator, eps=0.3, sigma=0.2):
     is_between = (distances[:, 0] - distances[:, 1]).abs() <= 1e-9
     points = points[~is_between]
 
-    coordinates = torch.randn(2, 50, 1, generator=generator, dtype=U.dtype)
+    coordinates = gaussian(generator, 2, 50, 1)
     half_crowd = torch.block_diag(*coordinates)  # (100, 2): 50 tokens on each axis
     crowd = torch.cat((half_crowd, -half_crowd))  # of mean 0, as the model is
     crowds = crowd.expand(len(points), -1, -1)

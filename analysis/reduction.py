@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import panels
-from analysis.measures import coding_rate, compressed_rate, nonzeros, random_bases
+from analysis.measures import coding_rate, compressed_rate, gaussian, nonzeros, random_bases
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
 from analysis.figures import FROM_WHITE
@@ -62,8 +62,7 @@ def subspaces(c, generator):
 def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
     generator = torch.Generator().manual_seed(c.seed)
-    shape = c.n_head, c.tokens, c.head_dim
-    codes = torch.randn(shape, generator=generator, dtype=torch.float64) / c.head_dim ** 0.5
+    codes = gaussian(generator, c.n_head, c.tokens, c.head_dim) / c.head_dim ** 0.5
     bases = subspaces(c, generator)
     groups_of_tokens = {}  # {name: (K, n, d)}
     for name, U in bases.items():

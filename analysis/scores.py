@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import lines, panels
-from analysis.measures import random_bases
+from analysis.measures import gaussian, random_bases
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig, shipped_attention
 
@@ -31,7 +31,7 @@ class Mixture:
         """n tokens without noise (n, d), and the number of the subspace of each (n,)."""
         p = self.lam.size(1)
         s = torch.multinomial(self.pi, n, replacement=True, generator=generator)
-        a = torch.randn(n, p, generator=generator, dtype=self.U.dtype) * self.lam[s].sqrt()
+        a = gaussian(generator, n, p) * self.lam[s].sqrt()
         z = torch.einsum('ndp,np->nd', self.U[s], a)        # U_k a
         return z, s
 
@@ -44,25 +44,19 @@ def gaussian_logits(x, m, sigma):
     outside = x.square().sum(-1) - w.square().sum(-1)       # |x|^2 - |U_k^T x|^2: (K, n)
     inside = (w.square() / variance).sum(-1)                # (K, n)
     squared_length = outside / sigma ** 2 + inside          # |M_k x|^2: (K, n)
-    return log_weights(m, sigma)[:, None] - squared_length / 2
 
-
-def log_weights(m, sigma):
-    """log pi_k det(M_k) of each subspace, (K,). Proposition 1 assumes that they are equal."""
     d, p = m.U.shape[1:]
-    inside = (m.lam + sigma ** 2).log().sum(-1)             # of the p dimensions of the subspace
-    outside = (d - p) * math.log(sigma ** 2)
-    log_det = inside + outside                              # of Sigma_k + sigma^2 I = M_k^(-2)
-    return m.pi.log() - log_det / 2
+    # of Sigma_k + sigma^2 I = M_k^(-2): (K, 1)
+    log_det = variance.log().sum(-1) + (d - p) * math.log(sigma ** 2)
+    log_weights = m.pi.log()[:, None] - log_det / 2         # log pi_k det(M_k): (K, 1)
+    return log_weights - squared_length / 2
 
 
-def score(x, m, sigma, equal=False):
-    """The gradient of log q, eq. (32): - sum_k softmax_k M_k M_k x. With `equal` it is eq. (21),
-    which leaves the weights pi_k det(M_k) out of the softmax. (n, d) -> (n, d)."""
-    logits = gaussian_logits(x, m, sigma)
-    if equal:
-        logits = logits - log_weights(m, sigma)[:, None]
-    r = logits.softmax(0)                                   # (K, n)
+def score(x, m, sigma):
+    """The gradient of log q, eq. (32): - sum_k softmax_k M_k M_k x. Eq. (21) leaves the weights
+    pi_k det(M_k) out of the softmax, because Proposition 1 assumes that they are equal. (n, d) ->
+    (n, d)."""
+    r = gaussian_logits(x, m, sigma).softmax(0)             # (K, n)
 
     # M_k M_k x = x / sigma^2 + U_k inside_k
     w = x @ m.U                                             # U_k^T x: (K, n, p)
@@ -147,14 +141,14 @@ def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
     return Z
 
 
-def reverse(x, m, sigma, steps, generator, last=1e-3):
-    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (last
-    sigma)^2. In CRATE-MAE's time it is eq. (2.10). x (n, d) -> samples of z (n, d)."""
+def reverse(x, m, sigma, steps, generator):
+    """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (sigma
+    / 1000)^2. In CRATE-MAE's time it is eq. (2.10). x (n, d) -> samples of z (n, d)."""
     def drift(tokens, variance):
         return -variance * score(tokens, m, variance ** 0.5)
 
     T = sigma ** 2 / 2                                      # CRATE-MAE's variance is 2 T
-    depth = -math.log(last)
+    depth = -math.log(1e-3)
     return diffuse(x, drift, T, depth, steps, True, generator)
 
 
@@ -257,14 +251,14 @@ def say_errors(m, rows, sigmas):
 def draw_errors(rows):
     """The figure: errors over sigma, on the left those from E[z | x], on the right those from z."""
     figure, axes = panels(12, 5.2, 2)
-    titles = {
-        'from E[z | x]': 'error of what the proof puts\nin the place of the best estimate',
-        'from z': 'what denoisers leave of the noise;\n1 = all of it',
+    titles_and_units = {
+        'from E[z | x]': ('error of what the proof puts\nin the place of the best estimate', '|z|'),
+        'from z': ('what denoisers leave of the noise;\n1 = all of it', '|sigma w|'),
     }
-    units = {'from E[z | x]': '|z|', 'from z': '|sigma w|'}
-    for axis, compared in zip(axes, titles):
+    for axis, (compared, (title, unit)) in zip(axes, titles_and_units.items()):
         rows_of_panel = [row for row in rows if row['compared'] == compared]
-        lines(axis, rows_of_panel, 'name', 'sigma', 'error', title=titles[compared],
-              xlabel='sigma, size of the noise',
-              ylabel=f'distance {compared}, over {units[compared]}', xscale='log', yscale='log')
+        lines(axis, rows_of_panel, 'name', 'sigma', 'error', title=title,
+              xlabel='sigma, size of the noise', ylabel=f'distance {compared}, over {unit}',
+              xscale='log', yscale='log')
+        axis.legend(fontsize='small')
     return figure

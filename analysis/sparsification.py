@@ -11,7 +11,7 @@ import torch
 
 from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
-from analysis.subjects import batches
+from analysis.subjects import measured
 from analysis.tables import say_rows, say_walks
 from analysis.theory import Shared, shipped_ista
 
@@ -32,10 +32,9 @@ class ISTAConfig(Shared):
 def draw_codes(c, generator):
     """Draw sparse codes X and noise, (N, d) each, in float64. A number of X is positive with the
     probability c.share, and else 0."""
-    shape = c.tokens, c.n_embd
-    X = torch.randn(shape, generator=generator, dtype=torch.float64)
-    mask = torch.rand(shape, generator=generator, dtype=torch.float64)
-    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+    X = measures.gaussian(generator, c.tokens, c.n_embd)
+    mask = torch.rand(X.shape, generator=generator, dtype=torch.float64)
+    noise = measures.gaussian(generator, c.tokens, c.n_embd)
     return X.abs() * (mask < c.share), noise
 
 
@@ -108,8 +107,8 @@ def draw_objectives(axis, name, norm2, rows):
                  label='the minimum')
     axis.axhline(rows[0]['objective_of_zero'], color='grey', linestyle=':', linewidth=1,
                  label='codes Z = 0')
-    lines(axis, rows, 'step_size', 'step', 'objective', legend=False, xscale='symlog',
-          yscale='log', title=f'{name} dictionary,\n2/|D|^2 = {2 / norm2:.3g}',
+    lines(axis, rows, 'step_size', 'step', 'objective', xscale='symlog', yscale='log',
+          title=f'{name} dictionary,\n2/|D|^2 = {2 / norm2:.3g}',
           xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)')
     axis.label_outer()
 
@@ -119,19 +118,12 @@ def say_steps(c, rows):
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
 
-    ways = 0
-    lowered = 0
-    small_enough = 0
-    for before, after in zip(rows, rows[1:]):
-        if after['step'] != 1:
-            continue
-        ways += 1
-        if after['objective'] < before['objective']:
-            lowered += 1
-        if after['eta'] * after['norm2'] < 2:
-            small_enough += 1
-    print(f'here the layer lowers the LASSO in {lowered} of {ways} ways; the theory says '
-          f'{small_enough}, by eta < 2/|D|^2')
+    before_layer = [row['objective'] for row in rows if row['step'] == 0]
+    after_layer = [row['objective'] for row in rows if row['step'] == 1]
+    lowered = [before > after for before, after in zip(before_layer, after_layer)]
+    small = [row['eta'] * row['norm2'] < 2 for row in rows if row['step'] == 1]
+    print(f'here the layer lowers the LASSO in {lowered.count(True)} of {len(lowered)} ways; the '
+          f'theory says {small.count(True)}, by eta < 2/|D|^2')
 
 
 # ---- in trained networks ------------------------------------------------------------------------
@@ -169,11 +161,7 @@ def lasso_values(step):
 def draw_lasso(c, nets):
     """CRATE's claim about ISTA, eqs. (16) and (17), in trained layers: it lowers the LASSO
     objective."""
-    values_of_nets = []
-    for net in nets:
-        samples = batches(c, net, 4)
-        values_of_nets.append(layers.measure_layers(net.model, samples, lasso_values))
-
+    values_of_nets = measured(c, nets, 4, lasso_values)
     panel_titles = {
         'share_of_the_way': ('share of the way from its start\nto the minimum of the LASSO',
                              'share'),

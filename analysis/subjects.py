@@ -97,7 +97,9 @@ def subjects(c, run, changes, command):
         model = load_model(run_of_path, new_head=is_headless, **typed).to(device)
         print(heading(path, run_of_path, model))
         net = Subject(path, run_of_path, model, label, colour=f'C{len(nets)}', device=device)
-        check_shown(c, command, net)
+        problem = problem_with(c, command, net)
+        if problem:  # before any work
+            raise Mistake(f'{path} {problem}')
         nets.append(net)
         first_with_config.setdefault(repr(model.config), net)
 
@@ -120,17 +122,10 @@ def with_random_weights(net, name, seed):
                    kind='random')
 
 
-def check_shown(c, command, net):
-    """Raises Mistake, before any work, if a command has nothing to show of a network, or if the
-    network cannot read the samples that the user gave with --image or --start."""
-    problem = problem_with(c, command, net)
-    if problem:
-        raise Mistake(f'{net.name} {problem}')
-
-
 def problem_with(c, command, net):
-    """Why a command cannot show a network, as the end of a sentence that begins with the name of
-    the network; '' if it can."""
+    """Why a command has nothing to show of a network, or why the network cannot read what the user
+    gave with --image or --start. It is the end of a sentence that begins with the name of the
+    network, and '' if there is no problem."""
     another_run = 'take --ckpt of another run'
     all_layers = layers.needed(net.model, 'layers')
     lacks_attention = any(getattr(layer, 'attn', None) is None for layer in all_layers)
@@ -243,6 +238,12 @@ def batches(c, net, n):
             yield [pixels(net, samples[0][rows])]
         else:
             yield [tensor[rows].to(net.device) for tensor in samples]
+
+
+def measured(c, nets, n, measure):
+    """What layers.measure_layers gives for each of the networks, a list. They are shown
+    c.num_samples samples, or n by default."""
+    return [layers.measure_layers(net.model, batches(c, net, n), measure) for net in nets]
 
 
 def texts(c, net, n):

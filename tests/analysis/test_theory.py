@@ -78,7 +78,7 @@ def test_shipped_attention_is_eqs_11_and_12_up_to_a_scale():
 def snr_along(**settings):
     """Signal to noise before each step, and after the last, of the gradient and of attention as shipped; and the cosine
     of the first step of the latter."""
-    gradient, _, shipped, _ = walks(CompressConfig(seed=1, **settings)).values()
+    gradient, _, shipped, _ = walks(CompressConfig(seed=1, **settings))
     return ([row['snr'] for row in path] for path in (gradient, shipped)), shipped[0]['cosine_turning']
 
 
