@@ -110,7 +110,7 @@ class TrainConfig:
     train_share: float = 1.0                # pictures: share of each class to use, by the seed
     probe_interval: int = 0                 # pictures: steps between scores of features; 0: none
     sparsity: int = 3                       # functions: non-zero weights of a sparse_linear one
-    curriculum: int = 0                     # functions: steps until prompts grow; 0: they do not
+    curriculum: int = 0                     # functions: steps after which prompts grow; 0: never
     loss_in_chunks: bool = False            # text: compute few logits at a time, to save memory
 
 
@@ -352,12 +352,12 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
             if average is not None:
                 average.update_parameters(raw_model)
-            after_step(step / c.max_iters, distributed.all_sum)
+            after_step(step / c.max_iters, distributed.all_sum)  # DINO's centre is a mean over all
 
             # ---- print and log
             if step % c.log_interval == 0:
-                raise_if_diverged(first_bad_step)
-                row = all_means({**mean_extras, 'loss': mean_loss})  # waits for the GPU
+                raise_if_diverged(first_bad_step)  # waits for the GPU
+                row = all_means({**mean_extras, 'loss': mean_loss})
                 row['grad_norm'] = grad_norm.item()
                 clock.lap(step)
 
@@ -494,16 +494,16 @@ def sum_metrics(model, task, device, batches, signals=()):
                 break
             with device.autocast:
                 out, loss, extras = forward(model, x, y)
-            targets, metrics = task.metrics(out, loss, y)
+            n_targets, metrics = task.metrics(out, loss, y)
             for name, number in numbers_of(extras).items():
                 if name not in metrics:
                     metrics[name] = number
             for name, mean in metrics.items():
                 mean = torch.as_tensor(mean).cpu().double()
-                if targets == 0:
+                if n_targets == 0:
                     mean = torch.zeros_like(mean)  # it may be NaN
-                sums[name] += targets * mean
-            count += targets
+                sums[name] += n_targets * mean
+            count += n_targets
     model.train()
 
     total = Counter()

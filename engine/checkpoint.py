@@ -38,7 +38,7 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 # ---- files --------------------------------------------------------------------------------------
 
 def run_directory(path):
-    """The run directory that a path is, or that a file of weights lies in."""
+    """The path itself, or its folder if it is a .safetensors file in a run directory."""
     path = Path(path)
     return path.parent if path.suffix == '.safetensors' else path
 

@@ -1,4 +1,4 @@
-"""Where a run computes, in which precision, and whether compiled."""
+"""Where a run computes, in which precision, and whether compiled; and the signals that end it."""
 import contextlib
 import os
 import platform

@@ -41,6 +41,7 @@ def one_line_errors():
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output left, as `| head` does
+        # else Python fails again when it ends, and writes what is left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)  # SIGPIPE, which Windows has not
     except Mistake as e:

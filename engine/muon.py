@@ -7,7 +7,7 @@ from engine.device import choose_dtype
 
 
 class Muon(torch.optim.Muon):
-    """torch.optim.Muon with its settings, but matrices of equal shape are orthogonalized together.
+    """torch.optim.Muon with its defaults, but matrices of equal shape are orthogonalized together.
 
     stacked: {parameter: n}, for a parameter that holds n matrices, one below the other, such as
     query, key and value. Each of the n is orthogonalized by itself.

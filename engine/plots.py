@@ -34,14 +34,14 @@ def house_style():
 
 def empty_figure(width, height, layout='constrained'):
     """A figure of width x height inches. pyplot does not know it, so it is in no window or notebook
-    and nobody must close it. layout: the engine of matplotlib that places its parts, or None."""
+    and need not be closed. layout: the engine of matplotlib that places its parts, or None."""
     from matplotlib.figure import Figure
     return Figure(figsize=(width, height), layout=layout)
 
 
 def save_picture(path, figure):
-    """Write a figure. The name of a file may have bytes that are no text. matplotlib refuses them,
-    so they become escapes."""
+    """Write a figure. A label may be the name of a file, with bytes that are no text. matplotlib
+    refuses them, so they become escapes."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
         text = label.get_text().encode('utf-8', 'backslashreplace')
         label.set_text(text.decode())

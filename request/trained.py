@@ -76,7 +76,7 @@ def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
     Requested}."""
     classes = (TrainConfig, AugmentConfig)
     asked = check_first('init_from', requested, TrainConfig)
-    path = own_or_shipped(asked)
+    path = own_or_shipped(asked)  # a run of one's own, or one that came with the project
     wanted_model = ''  # the network that the weights are of
     if 'model' in requested:
         wanted_model = check_first('model', requested, TrainConfig).lower()
