@@ -170,7 +170,10 @@ def test_help_shows_the_docstring_and_mistakes_get_one_line(name, tmp_path, caps
 
 @pytest.mark.parametrize('package', ['prepare', 'lib'])
 def test_scripts_start_without_torch_and_libraries_do_not_import_scripts(package):
-    names = SCRIPTS if package == 'prepare' else [p.stem for p in (ROOT / 'prepare' / 'lib').glob('[a-z]*.py')]
+    names = SCRIPTS
+    if package == 'lib':
+        names = {p.stem for p in (ROOT / 'prepare' / 'lib').glob('[a-z]*.py')}
+        names.remove('published')  # it reads weights with torch, and is imported when they are read
     code = f'import sys, prepare, {", ".join(f"{package}.{name}" for name in names)}; print(*sys.modules)'
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {*done.stdout.split()}
