@@ -92,8 +92,9 @@ def look_at_text(c, run, model):
 def typed_lines():
     """Yield the lines of standard input, until an empty one or the end."""
     prompt_sign = '> ' if sys.stdin.isatty() else ''
-    # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
-    sys.stdin.reconfigure(errors='surrogateescape')
+    if hasattr(sys.stdin, 'reconfigure'):
+        # a line with bytes that are not UTF-8 comes as it is, and the tokenizer refuses it
+        sys.stdin.reconfigure(errors='surrogateescape')
     while True:
         try:
             line = input(prompt_sign)

@@ -1,10 +1,10 @@
 """Self-distillation in train.py, as in DINO and in SimDINO: teacher, frozen layer, scores by the
 teacher, and a collapse that is noticed."""
-import contextlib
 import json
 import math
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ import analyze
 import eval as scores
 import sample
 import train
+from engine.device import Device
 from model_dino import Branch, DINOConfig
 from scoring import probes
 from tasks.augment import config_of
@@ -261,12 +262,13 @@ def test_features_are_scored_as_afterwards(probed_run, pictures_data):
     """Those of the teacher, if there is one; the probe with a C that is always the same."""
     run = open_run(probed_run / 'step_6.safetensors')
     model = load_model(run)
-    view = config_of(run, eval_view='crop').view
+    task = SimpleNamespace(device=Device('cpu', 'float32', 'false'), c=SimpleNamespace(batch_size=8),
+                           augment=config_of(run, eval_view='crop'))
 
     features = []
     for split in ('train', 'val'):
         pictures = ImageSplit(pictures_data / 'quads', split)
-        features.append(probes.features(model, pictures, contextlib.nullcontext(), 8, view))
+        features.append(probes.features(model, pictures, task))
     train_features, val_features = features
     knn = probes.nearest_neighbours(train_features, val_features, 4, 20)
     probe = probes.fit_logistic(*train_features, 4, C=1.0)
