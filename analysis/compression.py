@@ -236,9 +236,7 @@ def rates_around_steps(step):
     U = layers.bases(step.attention).float()
     norm = layers.needed(step.layer, 'norm1')
     tokens = {'before': step.z, 'half': step.half, 'after': step.after}
-    values = {}
-    for name, z in tokens.items():
-        values[name] = measures.compressed_rate(z[:, None].float() @ U)
+    values = {name: measures.compressed_rate(z[:, None].float() @ U) for name, z in tokens.items()}
     for name, z in tokens.items():
         values[f'{name}_released'] = measures.released_rate(norm(z)[:, None].float() @ U)
 

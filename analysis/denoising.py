@@ -176,10 +176,8 @@ def curve_points(name, c, ratios):
         'as set': 'subspaces of the settings of this command',
     }
     curve = f'{words_of_setting[name]}: K = {c.n_head}, p = {c.head_dim}'
-    points = []
-    for l, ratio in enumerate((ratios / ratios[0]).mean(1).tolist()):
-        points.append({'curve': curve, 'layer': l, 'ratio': ratio})
-    return points
+    means = (ratios / ratios[0]).mean(1).tolist()
+    return [{'curve': curve, 'layer': l, 'ratio': ratio} for l, ratio in enumerate(means)]
 
 
 def summary(name, regime, promised_factor, ratios, noise_passing):

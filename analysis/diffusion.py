@@ -76,29 +76,24 @@ def round_trips(Z, U, eps, depth, layer_counts):
     def attention(Z):
         return mssa(Z[None])[0]
 
-    errors = {
-        'encoder from the flow (2.11)': [],
-        'decoder from the flow (2.15)': [],
-        'there and back, gradient': [],
-        'there and back, attention': [],
-        'one layer and back, gradient': [],
-    }
+    def there_and_back(move, kappa, n_layer):
+        encoded = encode(Z, move, kappa, n_layer)
+        return relative_distance(decode(encoded, move, kappa, n_layer), Z)
+
+    errors = {}
     for L in layer_counts:
         kappa = depth / L
         encoded = encode(Z, downhill, kappa, L)
-        errors['encoder from the flow (2.11)'].append(relative_distance(encoded, end_of_flow))
         decoded = decode(end_of_flow, downhill, kappa, L)
-        errors['decoder from the flow (2.15)'].append(relative_distance(decoded, Z))
-
-        back = decode(encoded, downhill, kappa, L)
-        errors['there and back, gradient'].append(relative_distance(back, Z))
-        encoded = encode(Z, attention, kappa, L)
-        back = decode(encoded, attention, kappa, L)
-        errors['there and back, attention'].append(relative_distance(back, Z))
-
-        encoded = encode(Z, downhill, kappa, 1)
-        back = decode(encoded, downhill, kappa, 1)
-        errors['one layer and back, gradient'].append(relative_distance(back, Z))
+        errors_of_count = {
+            'encoder from the flow (2.11)': relative_distance(encoded, end_of_flow),
+            'decoder from the flow (2.15)': relative_distance(decoded, Z),
+            'there and back, gradient': there_and_back(downhill, kappa, L),
+            'there and back, attention': there_and_back(attention, kappa, L),
+            'one layer and back, gradient': there_and_back(downhill, kappa, 1),
+        }
+        for name, error in errors_of_count.items():
+            errors.setdefault(name, []).append(error)
     return errors
 
 
@@ -196,9 +191,8 @@ def laws(c, Z, U, s, T, generator):
     for name, drift in drifts(U, c.eps).items():
         for noisy, equation in ((True, '(2.10)'), (False, '(2.11)')):
             end = diffuse(Z, drift, T, c.depth, 100, noisy, generator)
-            row = {'what': f'eq. {equation} with the {name}'}
-            row.update(energies(end, U, s, time_left))
-            rows.append(row)
+            what = f'eq. {equation} with the {name}'
+            rows.append({'what': what, **energies(end, U, s, time_left)})
     return rows
 
 

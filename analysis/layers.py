@@ -111,8 +111,7 @@ def bases(attention, part=''):
     so that QKV has no three parts of one size.
     """
     K = needed(attention, 'K')
-    one_for_all_parts = hasattr(attention, 'U')
-    if one_for_all_parts or not part:
+    if hasattr(attention, 'U') or not part:
         # without U and without a part this raises Mistake
         U = needed(attention, 'U').weight                               # (K p, d)
         return U.unflatten(0, (K, -1)).mT
@@ -216,10 +215,8 @@ def measure_layers(model, batches, measure):
             stacked = torch.stack([numbers[name] for numbers in numbers_of_layers])
             batches_of_name.setdefault(name, []).append(stacked)
 
-    joined = {}
-    for name, stacked_batches in batches_of_name.items():
-        joined[name] = torch.cat(stacked_batches, 1).cpu()              # (L, n, ..)
-    return joined
+    # (L, n, ..) each
+    return {name: torch.cat(numbers, 1).cpu() for name, numbers in batches_of_name.items()}
 
 
 def is_dense(layer):
@@ -377,8 +374,7 @@ def two_stage_pca(Z, grid, keep):
     if has_middle and first.mean() > middle.mean():
         first = -first
 
-    lowest = first.min()
-    highest = first.max()
+    lowest, highest = first.aminmax()
     # rounding may put the sum above the highest projection, and then nothing would be foreground
     threshold = torch.minimum(lowest + keep * (highest - lowest), highest)
     is_foreground = first >= threshold

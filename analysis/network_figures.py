@@ -52,9 +52,8 @@ def draw_layers(c, nets):
 
 def titles_of_measures(c):
     """{column: (title, unit)} of all that layers.layer_measures can measure."""
-    if c.measure == 'paper':
-        tokens = 'after attention, Z^(l+1/2), eps = 0.5'
-    else:
+    tokens = 'after attention, Z^(l+1/2), eps = 0.5'
+    if c.measure == 'released':
         tokens = 'before attention, LN(Z^l), as released, eps = 0.01'
     counted = 'Z^(l+1)'
     if c.threshold > 0:
@@ -103,9 +102,7 @@ def draw_subspaces(c, nets):
     for l, G in enumerate(grams, 1):
         coherence = of_trained[l - 1].item()
         coherence_random = of_random[l - 1].item()
-        columns_of_heads = []
-        for k in range(K):
-            columns_of_heads.append(k * p + np.sort(rng.permutation(p)[:m]))
+        columns_of_heads = [k * p + np.sort(rng.permutation(p)[:m]) for k in range(K)]
         columns = np.concatenate(columns_of_heads)          # (K m,), indices from 0 to K p - 1
         drawn = G[columns][:, columns].numpy()              # (K m, K m)
         title = f'layer {l}: coherence {coherence:.2f},\nrandom weights {coherence_random:.2f}'
@@ -144,10 +141,7 @@ def say_coherences(nets, of_trained, of_random):
     """Print how the coherence of subspaces goes through the layers of both networks, (L, 1)
     each."""
     say_walks(nets, [{'coherence': of_trained}, {'coherence': of_random}], 'coherence')
-    if of_trained[-1] < of_random[-1]:
-        distance = 'farther apart'
-    else:
-        distance = 'no farther apart'
+    distance = 'farther apart' if of_trained[-1] < of_random[-1] else 'no farther apart'
     print(f'here the subspaces are {distance} in the last layer than with random weights')
 
 
@@ -257,15 +251,14 @@ def attention_in_pictures(c, nets, l, heads):
     net, random_net = nets
     shown = pictures(c, net, 4)
     x = pixels(net, shown)
-    maps = class_grids(net, l, x)                           # (B, K, down, across)
-    random_maps = class_grids(random_net, l, x)
+    maps = class_grids(net, l, heads, x)                    # (B, heads, down, across)
+    random_maps = class_grids(random_net, l, heads, x)
     # All maps share one scale. It reaches at least 5 times the equal weight, so that nearly equal
     # weights, as without training, look dark, and not as if the head had chosen. The largest weight
     # of each map is written in it, so that dark maps say something too.
     down, across = net.patches
     equal_weight = 1 / (down * across)
-    chosen_heads = [k - 1 for k in heads]
-    top = max(scale_of([maps[:, chosen_heads].numpy()]), 5 * equal_weight)
+    top = max(scale_of([maps.numpy()]), 5 * equal_weight)
 
     row_names = []
     for name, _ in shown:
@@ -274,8 +267,8 @@ def attention_in_pictures(c, nets, l, heads):
     side = min(1.4, 12 / len(column_names))
     figure, axes = picture_grid(side, row_names, column_names, title_of(nets, l), right=1.7)
     for b, picture in enumerate(augment.visible(x)):
-        draw_heads(axes[2 * b], picture, maps[b], heads, top)
-        image = draw_heads(axes[2 * b + 1], picture, random_maps[b], heads, top)
+        draw_heads(axes[2 * b], picture, maps[b], top)
+        image = draw_heads(axes[2 * b + 1], picture, random_maps[b], top)
     bar = ("share of the class token's attention\n"
            f'that a patch gets ({equal_weight:.1%} if all are alike)')
     # any image will do for the bar, because all have one scale
@@ -285,18 +278,18 @@ def attention_in_pictures(c, nets, l, heads):
           'random weights')
 
     rows = []
-    for (name, _), of_heads in zip(shown, maps):
-        for k in heads:
-            for i, j in np.ndindex(net.patches):
-                rows.append({'picture': name, 'layer': l, 'head': k, 'row': i + 1,
-                             'column': j + 1, 'weight': of_heads[k - 1, i, j]})
+    for b, h, i, j in np.ndindex(maps.shape):
+        rows.append({'picture': shown[b][0], 'layer': l, 'head': heads[h], 'row': i + 1,
+                     'column': j + 1, 'weight': maps[b, h, i, j]})
     return figure, rows
 
 
-def class_grids(net, l, x):
-    """Maps of where the class token of pictures x looks in layer l, (B, K, down, across)."""
+def class_grids(net, l, heads, x):
+    """Maps of where the class token of pictures x looks in layer l, for these heads, counted from
+    1: (B, heads, down, across)."""
     attention, normed = layers.at_layer(net.model, l, x)
-    return layers.class_maps(attention, normed).cpu().unflatten(-1, net.patches)
+    maps = layers.class_maps(attention, normed).cpu().unflatten(-1, net.patches)
+    return maps[:, [k - 1 for k in heads]]
 
 
 def in_lines(name):
@@ -304,15 +297,13 @@ def in_lines(name):
     return name[:20].replace(', ', '\n')
 
 
-def draw_heads(axes, picture, maps, heads, top):
-    """Draw a row of panels: a picture, and beside it a map for each of the heads that are named,
-    counted from 1. In the corner of a map stands its largest number. maps: (K, down, across), of
-    all heads; top: the number at which the colours end. Returns what `imshow` gives for the last
-    map, because a bar of colours needs it."""
+def draw_heads(axes, picture, maps, top):
+    """Draw a row of panels: a picture, and beside it the map of each head. In the corner of a map
+    stands its largest number. maps: (heads, down, across); top: the number at which the colours
+    end. Returns what `imshow` gives for the last map, because a bar of colours needs it."""
     axes[0].imshow(picture)
     box = {'color': 'black', 'alpha': 0.6, 'pad': 1.5}
-    for axis, k in zip(axes[1:], heads):
-        weights = maps[k - 1]
+    for axis, weights in zip(axes[1:], maps):
         image = axis.imshow(weights.numpy(), cmap=figures.FROM_BLACK, vmin=0, vmax=top)
         axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white',
                   fontsize='x-small', bbox=box)
@@ -329,17 +320,15 @@ def attention_in_text(c, nets, l, heads):
     random weights. l: the layer; heads: the heads to draw; both are counted from 1."""
     net, random_net = nets
     x, labels = tokens_of(c, net, usual=24, most=64)
-    maps = text_maps(net, l, x)                             # (K, N, N)
-    random_maps = text_maps(random_net, l, x)
+    maps = text_maps(net, l, heads, x)                      # (heads, N, N)
+    random_maps = text_maps(random_net, l, heads, x)
     # the first tokens of a text have few tokens to attend to, so their weights are large; the scale
     # leaves out the largest 2%
-    chosen_heads = [k - 1 for k in heads]
-    top = scale_of([maps[chosen_heads].numpy()], share=0.98)
+    top = scale_of([maps.numpy()], share=0.98)
 
     shown = {}
     for prefix, of_heads in (('', maps), ('random weights, ', random_maps)):
-        for k in heads:
-            weights = of_heads[k - 1]
+        for k, weights in zip(heads, of_heads):
             weights = weights.where(weights > 0, torch.nan)  # stays white
             shown[f'{prefix}head {k}'] = weights.numpy()
     ticks = (range(len(labels)), labels)
@@ -356,17 +345,18 @@ def attention_in_text(c, nets, l, heads):
           'bright in its row')
 
     rows = []
-    for k in heads:
-        for i, j in np.ndindex(maps[0].shape):
-            rows.append({'layer': l, 'head': k, 'query': i + 1, 'query_token': labels[i],
-                         'key': j + 1, 'key_token': labels[j], 'weight': maps[k - 1, i, j]})
+    for h, i, j in np.ndindex(maps.shape):
+        rows.append({'layer': l, 'head': heads[h], 'query': i + 1, 'query_token': labels[i],
+                     'key': j + 1, 'key_token': labels[j], 'weight': maps[h, i, j]})
     return figure, rows
 
 
-def text_maps(net, l, x):
-    """The attention weights of a text x (1, N) in layer l, (K, N, N), a row for each token."""
+def text_maps(net, l, heads, x):
+    """The attention weights of a text x (1, N) in layer l, for these heads, counted from 1:
+    (heads, N, N), a row for each token."""
     attention, normed = layers.at_layer(net.model, l, x)
-    return layers.weights(attention, normed)[0].cpu()
+    maps = layers.weights(attention, normed)[0].cpu()
+    return maps[[k - 1 for k in heads]]
 
 
 # ---- principal components -----------------------------------------------------------------------
@@ -390,7 +380,7 @@ def draw_components(c, nets):
           'similar ones have similar colours')
     rows = []
     for j, row, column in np.ndindex(first.shape):
-        red, green, blue = colour_components[j, row, column].tolist()
+        red, green, blue = colour_components[j, row, column]
         rows.append({
             'picture': shown[j][0],
             'row': row + 1,

@@ -126,9 +126,7 @@ def network(net):
     classifier, such as DINO's or CRATE-MAE."""
     config = net.model.config
     tensors = [*net.model.named_parameters(), *net.model.named_buffers()]
-    bytes_of_tensors = []
-    for _, tensor in tensors:
-        bytes_of_tensors.append(tensor.detach().half().cpu().numpy().tobytes())
+    bytes_of_tensors = [tensor.detach().half().cpu().numpy().tobytes() for _, tensor in tensors]
     weights = base64.b64encode(b''.join(bytes_of_tensors)).decode()
 
     classes = None
@@ -184,10 +182,7 @@ def text_samples(c, nets):
     """The token ids of texts, the length of the longest text that the page takes, and the
     tokenizer."""
     tokenizer = Tokenizer(**nets[0].run.data['tokenizer'])
-    most = MOST_TOKENS
-    for net in nets:
-        most = min(most, net.model.config.block_size)
-
+    most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]
     else:

@@ -64,9 +64,7 @@ def draw_reduction(c):
     generator = torch.Generator().manual_seed(c.seed)
     codes = gaussian(generator, c.n_head, c.tokens, c.head_dim) / c.head_dim ** 0.5
     bases = subspaces(c, generator)
-    groups_of_tokens = {}  # {name: (K, n, d)}
-    for name, U in bases.items():
-        groups_of_tokens[name] = codes @ U.mT
+    groups_of_tokens = {name: codes @ U.mT for name, U in bases.items()}    # (K, n, d) each
     largest = max(groups.abs().max().item() for groups in groups_of_tokens.values())
 
     rows = []
@@ -111,8 +109,6 @@ def say_changes(close, orthogonal, along_axes):
     print(f'here the rate reduction {rises} from (a) to (b), and differs by {difference:.0e} from '
           '(b) to (c); the theory says it rises, then stays')
 
-    falls = 'does not fall'
-    if along_axes['energy'] < orthogonal['energy']:
-        falls = 'falls'
+    falls = 'falls' if along_axes['energy'] < orthogonal['energy'] else 'does not fall'
     print(f'here the energy {falls} from (b) to (c); the theory says it falls: sparsity alone '
           'prefers the axes')

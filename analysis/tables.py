@@ -16,16 +16,11 @@ def cell_text(value):
 
 def say_table(columns, rows):
     """Print a small table. The first column begins at the left, and the others end at the right."""
-    table = []
-    for row in (columns, *rows):
-        table.append([cell_text(value) for value in row])
-    widths = []
-    for column in zip(*table):
-        widths.append(max(len(text) for text in column))
-
-    for texts in table:
-        padded = [texts[0].ljust(widths[0])]
-        for text, width in zip(texts[1:], widths[1:]):
+    table = [list(map(cell_text, row)) for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for first, *others in table:
+        padded = [first.ljust(widths[0])]
+        for text, width in zip(others, widths[1:]):
             padded.append(text.rjust(width))
         print('  '.join(padded).rstrip())
 
