@@ -38,7 +38,7 @@ def sample_tokens(c):
     generator = torch.Generator().manual_seed(c.seed)
     n = c.tokens // c.n_head  # tokens of a subspace
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, n, c.d, c.delta, generator)
-    V = measures.random_bases(c.n_head, c.head_dim, c.d, generator)
+    V = c.random_bases(generator)
     Z = normalize(Z.flatten(0, 1), dim=-1)
     return Z, U, V
 
@@ -122,9 +122,7 @@ def draw_compression(c):
     tokens_of_subspace = max(1, c.tokens // c.n_head)
     c = replace(c, tokens=c.n_head * tokens_of_subspace)
     fewest = c.n_head * max(1, c.head_dim // 8)
-    token_counts = {c.tokens}
-    for i in range(7):
-        token_counts.add(fewest * 2 ** i)
+    token_counts = {c.tokens, *(fewest * 2 ** i for i in range(7))}
 
     rows = []
     best_rows = []

@@ -115,7 +115,6 @@ def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip)
     draw_arrow(canvas, 2.5, 3.2, y)
     draw_box(canvas, 3.95, y, first, first_colour, 0.75)
     draw_arrow(canvas, 4.7, 5.25, y)
-    draw_sum(canvas, 5.45, y)
     draw_skip(canvas, 1.15, 5.45, y)
     draw_arrow(canvas, 5.65, 6.35, y)
     draw_box(canvas, 6.75, y, 'LN', 'black', 0.4)
@@ -123,7 +122,6 @@ def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip)
     draw_box(canvas, 8.6, y, second, second_colour, 0.75)
     if second_skip:
         draw_arrow(canvas, 9.35, 9.9, y)
-        draw_sum(canvas, 10.1, y)
         draw_skip(canvas, 5.95, 10.1, y)
         draw_arrow(canvas, 10.3, 10.95, y)
     else:
@@ -140,18 +138,15 @@ def draw_box(canvas, x, y, text, colour, half_width):
     canvas.text(x, y, text, color=colour, weight='bold', **STYLE)
 
 
-def draw_sum(canvas, x, y):
-    from matplotlib.patches import Circle
-    canvas.add_patch(Circle((x, y), RADIUS, fill=False, linewidth=2))
-    canvas.text(x, y, '+', **STYLE)
-
-
 def draw_arrow(canvas, start, end, y):
     canvas.annotate('', (end, y), (start, y), arrowprops=dict(arrowstyle='-|>', color='black'))
 
 
 def draw_skip(canvas, start, end, y):
-    """A line by which the tokens go around a step, from x = start to the sum at x = end."""
+    """A sum at x = end, and a line by which the tokens go around a step to it, from x = start."""
+    from matplotlib.patches import Circle
+    canvas.add_patch(Circle((end, y), RADIUS, fill=False, linewidth=2))
+    canvas.text(end, y, '+', **STYLE)
     top = y + 0.6
     canvas.plot([start, start, end], [y, top, top], color='black', linewidth=1)
     canvas.annotate('', (end, y + RADIUS), (end, top),

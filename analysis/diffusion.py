@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import lines, panels
-from analysis.measures import compressed_rate_gradient, random_bases
+from analysis.measures import compressed_rate_gradient
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, diffuse, score
 from analysis.tables import say_rows, say_table
@@ -156,7 +156,7 @@ def draw_diffusion(c):
     """CRATE-MAE: how far encoder and then decoder are from the identity as steps get small; and
     whether eqs. (2.10) and (2.11) have the same law."""
     generator = torch.Generator().manual_seed(c.seed)
-    U = random_bases(c.n_head, c.head_dim, c.d, generator)
+    U = c.random_bases(generator)
     X, _, s = noisy_codebook(U, c.sets * c.tokens, 0, generator)
     X = X.unflatten(0, (c.sets, -1))  # (sets, N, d)
     T = c.sigma ** 2 / (2 * c.d)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import panels
-from analysis.measures import compressed_rate_gradient, gaussian, random_bases, turning
+from analysis.measures import compressed_rate_gradient, gaussian, turning
 from analysis.scores import Mixture, nearest_projection, projected, score
 from analysis.tables import say_table
 from analysis.theory import TheoryConfig, shipped_attention
@@ -179,7 +179,7 @@ def draw_nearest(c):
     """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its
     Figure 3."""
     generator = torch.Generator().manual_seed(c.seed)
-    U = random_bases(c.n_head, c.head_dim, c.d, generator)
+    U = c.random_bases(generator)
     token_counts = {c.tokens}
     for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2):
         token_counts.add(max(2, round(share * c.d)))

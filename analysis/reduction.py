@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import panels
-from analysis.measures import coding_rate, compressed_rate, gaussian, nonzeros, random_bases
+from analysis.measures import coding_rate, compressed_rate, gaussian, nonzeros
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
 from analysis.figures import FROM_WHITE
@@ -49,7 +49,7 @@ def subspaces(c, generator):
     along the axes."""
     K = c.n_head
     axes = torch.eye(c.d, dtype=torch.float64).unflatten(1, (K, c.head_dim)).permute(1, 0, 2)
-    orthogonal = random_bases(K, c.head_dim, c.d, generator)
+    orthogonal = c.random_bases(generator)
 
     # if b mean(U) is added to every U_k, then U_k^T U_j becomes r I, and U_k^T U_k (1 + r) I. So
     # the cosine is r / (1 + r), and after the division columns have length 1 again

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import lines, panels
-from analysis.measures import gaussian, random_bases
+from analysis.measures import gaussian
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig, shipped_attention
 
@@ -165,7 +165,7 @@ class TweedieConfig(TheoryConfig):
         """The Mixture of the command. Its subspaces are orthogonal and equally probable, and the
         variances in a subspace fall from 1 to 1/4."""
         K = self.n_head
-        U = random_bases(K, self.head_dim, self.d, generator)
+        U = self.random_bases(generator)
         lam = 4 ** -torch.linspace(0, 1, self.head_dim, dtype=U.dtype)
         return Mixture(U, lam.repeat(K, 1), pi=U.new_full((K,), 1 / K))
 

@@ -50,19 +50,18 @@ def draw_sparsification(c):
     for axis, (name, D) in zip(axes, dictionaries.items()):
         Y = X @ D.mT + c.noise * noise
         norm2 = torch.linalg.matrix_norm(D, 2).item() ** 2
-        rows_of_dictionary = step_rows(c, D, Y, norm2)
+        rows_of_dictionary = step_rows(c, name, D, Y, norm2)
         draw_objectives(axis, name, norm2, rows_of_dictionary)
-        for row in rows_of_dictionary:
-            rows.append({'dictionary': name, 'norm2': norm2, **row})
+        rows += rows_of_dictionary
     figures.legend_below(figure, axes)
 
     say_steps(c, rows)
     return figure, rows
 
 
-def step_rows(c, D, Y, norm2):
+def step_rows(c, name, D, Y, norm2):
     """Rows of the table: steps of two sizes for tokens Y (N, d), which are sparse codes in a
-    dictionary D (d, d) with noise. norm2: |D|^2."""
+    dictionary D (d, d) with noise. name: that of the dictionary; norm2: |D|^2."""
     def objective(Z):
         return measures.lasso_objective(Z, Y, D, c.lam).mean().item()
 
@@ -74,10 +73,12 @@ def step_rows(c, D, Y, norm2):
     }
     step_sizes = {f'eta = {c.eta:g}': c.eta, 'eta = 1/|D|^2': 1 / norm2}
     rows = []
-    for name, eta in step_sizes.items():
+    for step_size, eta in step_sizes.items():
         for step, Z in enumerate(unrolled(Y, D, eta, c.lam, c.steps)):
             rows.append({
-                'step_size': name,
+                'dictionary': name,
+                'norm2': norm2,
+                'step_size': step_size,
                 'eta': eta,
                 'step': step,
                 'objective': objective(Z),

@@ -78,11 +78,9 @@ def subjects(c, run, changes, command):
     --ckpt; changes: settings of that network that were typed. Raises Mistake if the command has
     nothing to show of a network."""
     device = choose_device(c.device)
-    paths = [c.ckpt]
-    for path in c.beside.split(','):
-        if path:
-            paths.append(own_or_shipped(path))
-    labels = figures.told_apart(dict.fromkeys(paths))  # a path that comes twice counts once
+    beside = [own_or_shipped(path) for path in c.beside.split(',') if path]
+    # a path that comes twice counts once
+    labels = figures.told_apart(dict.fromkeys([c.ckpt, *beside]))
 
     nets = []
     first_with_config = {}
@@ -168,16 +166,13 @@ def which_heads(c, attention):
     default all. Raises Mistake if it has no such heads."""
     K = layers.needed(attention, 'K')
     known = [str(k) for k in range(1, K + 1)]
-    words = [word.strip() for word in c.heads.split(',')]
-    heads = []
-    for word in dict.fromkeys(words):  # a head that comes twice counts once
-        if not word:
-            continue
+    words = [word.strip() for word in c.heads.split(',') if word.strip()]
+    for word in words:
         if word not in known:
             raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them '
                           'with commas between them')
-        heads.append(int(word))
-    return heads or list(range(1, K + 1))
+    # a head that comes twice counts once
+    return [int(word) for word in dict.fromkeys(words or known)]
 
 
 # ---- pictures -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ subspaces and dictionaries that one knows. Tokens are rows, Z (N, d), where the 
 """
 from dataclasses import dataclass
 
+from analysis.measures import random_bases
 from engine.settings import check_ranges
 from model_crate import CRATEConfig, Layer, MSSA
 
@@ -56,6 +57,10 @@ class TheoryConfig(Shared):
     @property
     def d(self):
         return self.n_head * self.head_dim
+
+    def random_bases(self, generator):
+        """Bases of K subspaces that fill the space and are random, (K, d, p)."""
+        return random_bases(self.n_head, self.head_dim, self.d, generator)
 
 
 def shipped_attention(U):
