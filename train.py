@@ -190,6 +190,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
     report.print_plan(request, task, raw_model, folder, device, step)
     if c.eval_only:
+        optim.to_eval(optimizers)
         metrics = evaluate(eval_model, task, device, step)
         print_main('validation  ' + report.metrics_line(metrics))
         return None
@@ -241,6 +242,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 clock.stop()
 
                 validated = False
+                trained_weights = optim.to_eval(optimizers)  # a schedule-free one validates others
                 if time_to_validate and not stop_requested:
                     metrics = evaluate(eval_model, task, device, step, signals)
                     validated = metrics is not None
@@ -285,6 +287,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                                    f'{clock.training_seconds:.1f} s of training')
                         finished = True
 
+                optim.to_train(optimizers, trained_weights)
                 if not validated:  # one batch looks at the weights before last.pt holds them
                     evaluate(raw_model, task, device, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, best_error,

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from engine import HERE
+from engine import HERE, optim
 from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
                                weights_of, write_new_weights)
 from engine.distributed import print_main
@@ -240,10 +240,7 @@ def restore(run, average, optimizers, scaler):
     if average is not None and run.average:
         average.module.load_state_dict(run.average, strict=False)
         average.n_averaged.fill_(run.step)
-    for optimizer, state in zip(optimizers, run.optimizers, strict=True):
-        # the groups stay those of the resumed run, because its rates may have been typed anew
-        groups_now = optimizer.state_dict()['param_groups']
-        optimizer.load_state_dict({'state': state['state'], 'param_groups': groups_now})
+    optim.load_states(optimizers, run.optimizers)
 
 
 # ---- a run as that of another network ------------------------------------------------------------
