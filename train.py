@@ -175,12 +175,16 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
     # ---- where the run begins
     step = 0
+    seen = 0  # tokens, pictures or prompts of all steps and processes
     best_error = math.inf
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
         restore(request.checkpoint, average, optimizers, scaler)  # the weights are there already
         step = request.checkpoint.step
+        seen = request.checkpoint.seen
+        if seen is None:  # of a run by an earlier version, which had rows of one length
+            seen = step * task.rows_per_step * task.tokens_per_row
         best_error = request.checkpoint.best_error
         training_seconds = request.checkpoint.training_seconds
         if step > c.max_iters:
@@ -219,8 +223,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
         clock = Clock(training_seconds, step)  # stands still during validations
         last_save_time = time.monotonic()
-        # over all processes; pictures or prompts count as one token each
-        tokens_per_step = task.rows_per_step * task.tokens_per_row
         # the first step whose loss or gradient was not finite; infinity as long as there is none
         first_bad_step = torch.tensor(math.inf).to(device.name)
 
@@ -268,8 +270,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
                     # the log, then weights, then last.pt. A resumed run begins where the last.pt on
                     # the disk says, and makes the later steps and lines of the log again
-                    run.log(step, 'val', metrics, lr, step * tokens_per_step,
-                            clock.training_seconds)
+                    run.log(step, 'val', metrics, lr, seen, clock.training_seconds)
 
                     # the error is 1 - top1 for classes, else the loss. DINO has none: its losses of
                     # two steps cannot be compared, so its latest weights are kept
@@ -290,7 +291,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 optim.to_train(optimizers, trained_weights)
                 if not validated:  # one batch looks at the weights before last.pt holds them
                     evaluate(raw_model, task, device, step, most_batches=1)
-                run.save_last(raw_model, average, optimizers, scaler, step, best_error,
+                run.save_last(raw_model, average, optimizers, scaler, step, seen, best_error,
                               clock.training_seconds)
                 if stop_requested or finished:
                     break
@@ -305,9 +306,11 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
             mean_loss = 0.0
             mean_extras = Counter()
+            seen_before = seen
             # n_passes: of this process; several processes share the rows of a step
             for micro_step in range(task.n_passes):
                 x, y = next(batches)
+                seen += task.count(x, y) * world_size()
                 if world_size() > 1:
                     # gradients travel between processes in the last pass alone, as with no_sync()
                     is_last_pass = micro_step == task.n_passes - 1
@@ -365,12 +368,11 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 clock.lap(step)
 
                 line = (f'{progress}  loss {row["loss"]:.4f}  lr {lr:.2e}  '
-                        f'{tokens_per_step / clock.step_seconds:,.0f} {task.unit}/s')
+                        f'{(seen - seen_before) / clock.step_seconds:,.0f} {task.unit}/s')
                 if matmul_seconds > 0:
                     line += f'  matmul_share {matmul_seconds / clock.step_seconds:.0%}'
                 print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
-                run.log(step, 'train', row, lr, (step + 1) * tokens_per_step,
-                        clock.training_seconds)
+                run.log(step, 'train', row, lr, seen, clock.training_seconds)
             step += 1
 
     # ---- the end
@@ -431,13 +433,21 @@ def forward(model, x, y):
 
 def numbers_of(extras):
     """{name: tensor of one number, without its gradient} of a network's extras. What is larger than
-    a number, such as tokens, is left out."""
+    a number, such as tokens, is left out. Raises Mistake for a name that the log has already."""
+    check_names(extras)
     numbers = {}
     for name, value in extras.items():
         value = torch.as_tensor(value).detach()
         if value.numel() == 1:
             numbers[name] = value.float().reshape(())
     return numbers
+
+
+def check_names(names):
+    """Raises Mistake if a number would take the place of one that the log has already."""
+    for name in ('step', 'split', 'loss', 'lr', 'seen', 'seconds', 'grad_norm'):
+        if name in names:
+            raise Mistake(f'the log has a number called {name} already; give yours another name')
 
 
 def raise_if_weight_unused(model):
@@ -498,6 +508,7 @@ def sum_metrics(model, task, device, batches, signals=()):
             with device.autocast:
                 out, loss, extras = forward(model, x, y)
             n_targets, metrics = task.metrics(out, loss, y)
+            check_names(metrics.keys() - {'loss'})
             for name, number in numbers_of(extras).items():
                 if name not in metrics:
                     metrics[name] = number

@@ -177,7 +177,7 @@ class RunDirectory:
             path = self.out / f'{name}.safetensors'
             os.replace(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
-    def save_last(self, model, average, optimizers, scaler, step, best_error, seconds):
+    def save_last(self, model, average, optimizers, scaler, step, seen, best_error, seconds):
         """Write last.pt, from which `restore` in weights/runs.py goes on."""
         if not is_main():
             return
@@ -190,6 +190,7 @@ class RunDirectory:
             'optimizers': [optimizer.state_dict() for optimizer in optimizers],
             'scaler': scaler.state_dict(),
             'step': step,
+            'seen': seen,
             'best': best_error,
             'seconds': seconds,
         })

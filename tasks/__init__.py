@@ -13,6 +13,7 @@ and no list does. The file sets one name, Task, a class with all that is particu
     valid_options       validation, such as how many random numbers a picture needs
     valid_rows          rows of a validation batch
     take                a batch as a split gives it -> (x, y) for the network
+    count               how many tokens, pictures or prompts such a batch has
     metrics             what validation measures in one batch
     finish              what validation prints and logs, from the metrics of all batches
     error               the number that best.safetensors is chosen by, smaller is better;
@@ -156,6 +157,10 @@ class BaseTask:
         """A batch as a split gives it -> (x, y) for the network, on the device, both with B rows.
         Text and functions come as such a pair."""
         return tuple(self.device.send(tensor) for tensor in batch)
+
+    def count(self, x, y):
+        """How many tokens, pictures or prompts a batch for the network has."""
+        return len(y)
 
     def metrics(self, out, loss, y):
         """Of a batch: (the number of its targets, {name: mean over them}). A mean may be a tensor

@@ -38,6 +38,9 @@ class NextToken(BaseTask):
             print_main('a batch has nothing to learn: its loss counts as 0')
         return super().take(batch, training)
 
+    def count(self, x, y):
+        return x.numel()
+
     def metrics(self, out, loss, y):
         count = (y != -1).sum().item()
         if self.valid.counted is not None:  # the tokens to learn are not all of the text

@@ -314,11 +314,12 @@ def test_a_number_is_a_mean_over_passes(fork, tmp_path):
     assert column(tmp_path / 'out', 'train', 'ones') == pytest.approx([1.0, 1.0, 1.0, 1.0])
 
 
-@pytest.mark.parametrize('split', ['train', 'val'])
-def test_a_number_does_not_replace_one_of_the_task(split, fork, tmp_path):
-    go(*fork('named', with_extras("{'loss': 7.0}")))
+@pytest.mark.parametrize('name', ['step', 'split', 'loss', 'lr', 'seconds', 'grad_norm'])
+def test_a_number_that_would_replace_one_of_the_log_is_refused_at_once(name, fork, tmp_path, capsys):
+    words = fork(f'with_{name}', with_extras(f"{{'{name}': 7.0}}"))
 
-    assert 7.0 not in column(tmp_path / 'out', split)
+    assert f' {name} ' in fails(capsys, train.main, *words)
+    assert (tmp_path / 'out' / 'log.jsonl').read_text() == ''
 
 
 @pytest.mark.parametrize('target, validations', [

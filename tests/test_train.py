@@ -444,3 +444,19 @@ def test_a_run_takes_the_steps_of_torchs_adamw(adamw_run, bytes_data):
     trained = load_model(open_run(adamw_run / 'step_4.safetensors'))
     for p, q in zip(model.parameters(), trained.parameters(), strict=True):
         assert torch.allclose(p, q, atol=1e-5)
+
+
+def test_tokens_are_counted_of_the_batches_that_the_network_gets(bytes_data, tiny, tmp_path, monkeypatch):
+    """Also where a task gives shorter sequences at first, and the run is stopped and goes on."""
+    def shorter_at_first(self, batch, training=False):
+        x, y = take(self, batch, training)
+        self.calls = getattr(self, 'calls', 0) + training
+        return (x[:, :4], y[:, :4]) if training and self.calls <= 2 else (x, y)
+    take = NextToken.take
+    monkeypatch.setattr(NextToken, 'take', shorter_at_first)
+
+    go(*tiny, '--max_iters=3', f'--out_dir={tmp_path}')
+    go('--init_from=resume', '--max_iters=6', f'--out_dir={tmp_path}')
+
+    # 4 sequences of 4 tokens and then of 16; the task of the resumed run begins anew
+    assert column(tmp_path, 'train', 'seen') == [16, 32, 96, 112, 128, 192]

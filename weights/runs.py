@@ -45,6 +45,7 @@ class Run:
     average: dict | None = None     # {name: tensor}, the running mean of the weights
     optimizers: list | None = None  # their states
     scaler: dict | None = None      # the state of the loss scale; {} unless in float16
+    seen: int | None = None         # tokens, pictures or prompts; None: not written in last.pt
     best_error: float = math.inf    # that of best.safetensors
     training_seconds: float = 0.0   # without validation
 
@@ -217,8 +218,8 @@ def open_last(out_dir):
     last = read_last(out_dir)
     return dataclasses.replace(run, weights=last['weights'], step=last['step'],
                                average=last['average'], optimizers=last['optimizers'],
-                               scaler=last['scaler'], best_error=last['best'],
-                               training_seconds=last['seconds'])
+                               scaler=last['scaler'], seen=last.get('seen'),
+                               best_error=last['best'], training_seconds=last['seconds'])
 
 
 def read_last(out_dir):
