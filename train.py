@@ -589,7 +589,8 @@ def config_json(request, meta, model):
     run_settings = dict(vars(request.config))
     if meta['kind'] == 'images':
         run_settings.update(vars(request.augment))
-    data = {name: meta[name] for name in ('kind', 'tokenizer', 'classes') if name in meta}
+    of_data = ('kind', 'tokenizer', 'classes', 'shape')
+    data = {name: meta[name] for name in of_data if name in meta}
     return {
         'model': request.config.model,
         'settings': run_settings,

@@ -1,4 +1,5 @@
-"""Your own small pictures and their labels: .npy files, or idx files as MNIST has them.
+"""Your own small pictures and their labels: .npy files, or idx files as MNIST has them. Or .npz
+files of floats that are no pictures, and of what is to be learned from them.
 
     python prepare/arrays.py --images x.npy --labels y.npy --out data/mine
     python prepare/arrays.py --out data/mnist \\
@@ -11,7 +12,13 @@ whole numbers from 0 to 99,999. Convert others in Python: values from 0 to 1 by
 (x * 255).round().astype(numpy.uint8), (N, C, H, W) by x.transpose(0, 2, 3, 1), other labels by
 numpy.unique(y, return_inverse=True)[1].
 
-Without --val_images, a random tenth of the training pictures is held out for validation.
+A .npz file has two arrays, x and y: numpy.savez('mine.npz', x=x, y=y). x is (N, ..), such as
+(N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers from
+0, which are classes, or floats (N,) or (N, k). docs/extend.md shows a task that reads them.
+
+    python prepare/arrays.py --npz mine.npz --out data/mine
+
+Without validation data, a random tenth of the training data is held out for validation.
 
 Expect a line for each split: `data/mnist/train.images.npy: 54,000 pictures of 28x28x1, 10 classes`.
 """
@@ -22,7 +29,7 @@ import lib  # noqa: F401 (first: it says what to type where a library is missing
 import numpy as np
 
 from lib.inputs import Mistake, arguments, number, option, reading, run
-from lib.pictures import save_arrays
+from lib.pictures import save_arrays, save_float_arrays
 
 # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
@@ -72,6 +79,26 @@ def read_split(images, labels):
     return x, y
 
 
+def read_npz(path):
+    """x float32 (N, ..) and y, int64 (N,) or float32 (N,) or (N, k), in a .npz file. Raises Mistake
+    for other arrays."""
+    with reading(f'{path}: expected a .npz file with two arrays, x and y'):
+        arrays = np.load(path)
+        x = arrays['x']
+        y = arrays['y']
+    is_class = y.dtype.kind in 'iu' and y.ndim == 1 and y.min(initial=0) >= 0
+    is_number = y.dtype.kind == 'f' and y.ndim in (1, 2)
+    if x.dtype.kind != 'f' or x.ndim < 2 or len(x) == 0 or len(x) != len(y):
+        raise Mistake(f'{path} holds x {x.dtype} {x.shape} and y {y.dtype} {y.shape}; x must be '
+                      'floats (N, ..), and y have as many rows')
+    if not is_class and not is_number:
+        raise Mistake(f'{path} holds y {y.dtype} {y.shape}; give whole numbers from 0 (N,), or '
+                      'floats (N,) or (N, k)')
+    if not np.isfinite(x).all() or not np.isfinite(y).all():
+        raise Mistake(f'{path} holds NaN or infinity; take these rows out')
+    return x.astype(np.float32), y.astype(np.int64 if is_class else np.float32)
+
+
 def hold_out(x, y, val_share):
     """Pictures x and labels y -> (x, y) for training, (x, y) for validation. The random choice is
     always the same."""
@@ -95,19 +122,53 @@ def class_names(names, labels):
     return classes
 
 
+def save_npz(args):
+    """Write the dataset of the .npz files that a command line names."""
+    splits = {'train': read_npz(args.npz)}
+    for split in ('val', 'test'):
+        path = getattr(args, f'{split}_npz')
+        if path:
+            splits[split] = read_npz(path)
+            check_alike(splits['train'], splits[split], path)
+    if 'val' not in splits:
+        splits['train'], splits['val'] = hold_out(*splits['train'], args.val)
+    classes = None
+    if splits['train'][1].dtype == np.int64:
+        classes = class_names(args.classes, [y for _, y in splits.values()])
+    save_float_arrays(args.out, splits, classes)
+
+
+def check_alike(train, other, path):
+    """Raises Mistake if x or y of another split, (x, y), has other rows than that of training."""
+    for name, of_train, of_other in zip('xy', train, other):
+        row_of_train = of_train.dtype, of_train.shape[1:]
+        row = of_other.dtype, of_other.shape[1:]
+        if row != row_of_train:
+            raise Mistake(f'{path} has {name} of {row[0]} {row[1]} in a row, training has '
+                          f'{row_of_train[0]} {row_of_train[1]}')
+
+
 def main(argv=None):
     args = arguments(
         __doc__, argv,
         number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
         option('--classes', 'names separated by commas; without, they are 0,1,2,..',
                metavar='NAMES'),
-        option('--images', 'images for training', required=True, metavar='FILE'),
-        option('--labels', 'labels for training', required=True, metavar='FILE'),
+        option('--npz', 'x and y for training', metavar='FILE'),
+        option('--val_npz', 'x and y for validation', metavar='FILE'),
+        option('--test_npz', 'x and y for testing', metavar='FILE'),
+        option('--images', 'images for training', metavar='FILE'),
+        option('--labels', 'labels for training', metavar='FILE'),
         option('--val_images', 'images for validation', metavar='FILE'),
         option('--val_labels', 'labels for validation', metavar='FILE'),
         option('--test_images', 'images for testing', metavar='FILE'),
         option('--test_labels', 'labels for testing', metavar='FILE'))
 
+    if args.npz:
+        save_npz(args)
+        return
+    if not args.images or not args.labels:
+        raise Mistake('give --images=FILE and --labels=FILE, or --npz=FILE')
     splits = {'train': read_split(args.images, args.labels)}
     for split in ('val', 'test'):
         images = getattr(args, f'{split}_images')

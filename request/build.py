@@ -1,4 +1,6 @@
 """The network of a run, and the config that it gets for a dataset."""
+import math
+
 from engine import HERE
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, network_class
@@ -36,6 +38,8 @@ def config_for(name, network_settings, meta, folder='the dataset'):
     Config = config_class(name)
     kind = meta['kind']
     readable = [k for k, field in DATA.items() if hasattr(Config, field)]
+    if kind not in DATA:  # arrays, which a task of one's own reads
+        readable = [kind_of(Config())]
     if kind not in readable:
         raise unreadable(name, readable, kind, folder)
 
@@ -54,7 +58,7 @@ def config_for(name, network_settings, meta, folder='the dataset'):
 def unreadable(name, kinds, kind, folder):
     """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
     It says what to type."""
-    if not kinds:
+    if not SMALL_DATASET.keys() & kinds:
         return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
                        '--dataset or --model')
     dataset = SMALL_DATASET[kinds[0]]
@@ -65,6 +69,18 @@ def unreadable(name, kinds, kind, folder):
         words = f'config/{configs[0].name}'
     return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
                    f'{" or ".join(kinds)}; type python train.py {words}')
+
+
+def sizes_of_arrays(meta):
+    """The config fields that a dataset of arrays decides: the shape of a row, and num_classes, or
+    num_targets, how many numbers y has. Rows (C, H, W) have channels and an image_size too."""
+    shape = tuple(meta['shape'])
+    decided = {'shape': shape}
+    if len(shape) == 3:
+        decided.update(channels=shape[0], image_size=shape[1:])
+    if 'classes' in meta:
+        return decided | {'num_classes': len(meta['classes'])}
+    return decided | {'num_targets': math.prod(meta['y_shape'])}
 
 
 def check_sizes(config, decided, folder):
@@ -82,13 +98,15 @@ def check_sizes(config, decided, folder):
 
 
 def sizes(meta):
-    """The config fields that a dataset with this meta.json decides. A dataset without pictures sets
-    image_size to 0, one without functions n_dims."""
+    """The config fields that a dataset with this meta.json decides. One of text or functions sets
+    image_size to 0, one of text or pictures n_dims."""
     if meta['kind'] == 'text':
         return {'vocab_size': meta['vocab_size'], 'image_size': 0, 'n_dims': 0}
     if meta['kind'] == 'functions':
         # 41 examples of two tokens, as Garg et al.
         return {'n_dims': 20, 'block_size': 82, 'image_size': 0}
+    if meta['kind'] == 'arrays':
+        return sizes_of_arrays(meta)
     first_split = next(iter(meta['splits'].values()))
     image_size = 224  # JPEG files of many sizes
     if 'height' in first_split:

@@ -1,7 +1,7 @@
 """What a run learns. The file task_x.py here is the task x: a network's config names it, as `task`,
 and no list does. The file sets one name, Task, a class with all that is particular to the task:
 
-    kind                what it reads: 'text', 'images' or 'functions'
+    kind                what it reads: 'text', 'images', 'arrays' or 'functions'
     settings            of the settings that not every task has, the names of those that it has
     unit                what is counted: tokens, pictures or prompts
     tokens_per_row      how many of them a row of a batch has
@@ -25,7 +25,7 @@ and no list does. The file sets one name, Task, a class with all that is particu
 
 BaseTask below has what most tasks have in common; docs/extend.md shows how to write one. train.py
 asks an object of the class for training_batches and validation_batches, eval.py for all_batches.
-What tasks read is in text.py, pictures.py and regression.py.
+What tasks read is in text.py, pictures.py, arrays.py and regression.py.
 """
 import importlib
 import math
@@ -99,7 +99,7 @@ class BaseTask:
     note = ''
     shares_passes = False
     score = 'eval.py --ckpt={out_dir}{data_dir}'
-    look = 'analyze.py layers --ckpt={out_dir}'
+    look = ''
 
     def __init__(self, c, augment, config, device, train, valid):
         from engine.distributed import rank, world_size  # here: scripts for data load no torch
@@ -200,7 +200,7 @@ def task_of(config):
 
 
 def kind_of(config):
-    """The kind of data that a network with this config reads: 'text', 'images' or 'functions'."""
+    """The kind of data that a network with this config reads, such as 'text'."""
     return task_of(config).kind
 
 

@@ -26,9 +26,12 @@ def check_reads(run, meta, folder, name='the network'):
         'kind': run.data['kind'],
         'tokenizer': run.data.get('tokenizer'),
         'channels': run.network.get('channels', 3),
+        'shape': run.data.get('shape'),
     }
     for what, expected in network_reads.items():
         present = meta.get(what, expected)
+        if what == 'shape' and present is not None:
+            present = tuple(present)
         if present != expected:
             raise Mistake(f'{name} reads {what} {str(expected)[:60]}, {folder} has '
                           f'{str(present)[:60]}; give another --dataset')

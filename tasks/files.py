@@ -7,6 +7,8 @@
                   SPLIT.offsets.npy: where each file begins, and the end, int64 (N + 1,)
                   SPLIT.labels.npy: int64 (N,)
                   SPLIT.names.npy: the names of the files
+  arrays          SPLIT.x.npy: float32 (N, ..), which nothing scales
+                  SPLIT.y.npy: classes int64 (N,), or numbers float32 (N,) or (N, k)
   true masks      beside pictures of either kind; tasks/masks.py describes them
 
 meta.json says how many channels the pictures have. It also has a checksum of itself, which is

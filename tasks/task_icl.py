@@ -6,6 +6,7 @@ from tasks.regression import Prompts
 class Regression(BaseTask):
     kind = 'functions'
     settings = (*BaseTask.settings, 'sparsity', 'curriculum')
+    look = 'analyze.py layers --ckpt={out_dir}'
 
     @classmethod
     def open_split(cls, c, config, folder, split):

@@ -12,7 +12,7 @@ COURSE = ROOT / 'course'
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
 FOR_LECTURERS = [COURSE / 'marking.md', COURSE / 'answers' / 'questions.md']
-THEIRS = {'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
+THEIRS = {'model_spectra.py', 'tasks/task_spectra.py', 'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
           'train_x_shapes.py', 'anna.py'}  # files of the reader
 PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
 

@@ -1,0 +1,56 @@
+"""Arrays of floats that are no pictures, such as spectrograms or tables: nothing scales or crops
+them. prepare/arrays.py writes such a dataset.
+"""
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tasks import BaseTask
+from tasks.files import open_array, split_meta
+from tasks.pictures import indices_of_step
+
+
+class ArraySplit:
+    """One split of a dataset of arrays: x float32 (N, ..), and y, the classes int64 (N,), or
+    numbers float32 (N,) or (N, k)."""
+
+    def __init__(self, folder, split):
+        meta, info = split_meta(folder, split, 'arrays')
+        path = Path(folder)
+        self.x = open_array(path / f'{split}.x.npy', 'float32', info['count'], *meta['shape'])
+        self.y = open_array(path / f'{split}.y.npy', meta['y_dtype'], info['count'],
+                            *meta['y_shape'])
+
+    def __len__(self):
+        return len(self.x)
+
+    def batch(self, indices):
+        """(x, y) of some rows, two tensors."""
+        return torch.from_numpy(self.x[indices]), torch.from_numpy(self.y[indices])
+
+    def batches(self, n, seed, parts, first_step, last_step):
+        """Training: for each step, first_step to last_step - 1, these parts (slices) of its n rows.
+        Every epoch has all rows in another order, which depends on (seed, epoch) alone."""
+        for step in range(first_step, last_step):
+            indices = indices_of_step(step, n, seed, len(self))
+            for part in parts:
+                yield self.batch(indices[part])
+
+    def fixed(self, n, n_batches, rank=0, world_size=1):
+        """Validation: n_batches batches of n rows, evenly spaced over the split and always the
+        same; of these every world_size-th, from the rank-th on."""
+        count = min(n * n_batches, len(self))
+        places = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
+        for start in range(rank * n, count, world_size * n):
+            yield self.batch(places[start:start + n])
+
+
+class ArrayTask(BaseTask):
+    """What tasks have in common that read arrays. x and y come to the network as they are."""
+    kind = 'arrays'
+    unit = 'rows'
+
+    @classmethod
+    def open_split(cls, c, config, folder, split):
+        return ArraySplit(folder, split)
