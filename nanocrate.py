@@ -22,25 +22,60 @@ from engine.checkpoint import read_log
 from engine.mistakes import Mistake
 from engine.settings import TYPED, Requested, show
 from request import start
+from tasks.decode import to_8_bits
+from tasks.pictures import seen
 from tasks.tokenizer import Tokenizer
 from weights.generate import generate  # noqa: F401 (for those who import it from here)
-from weights.runs import open_run
+from weights.runs import open_run, own_or_shipped, tell_if_shipped
 from weights.surgery import load_model
 
 
 def load(path, **changes):
     """(model, reader) of a trained network, in evaluation mode, on the CPU.
 
-    path: its run directory, for its best weights, or a .safetensors file in one. changes: settings
-    of the network, such as image_size. reader: of text the Tokenizer, of pictures the names of the
-    classes, a list, or None. Raises Mistake if there is no such run, or a change does not fit.
+    path: its run directory, for its best weights, or a .safetensors file in one. Where out/NAME is
+    not there, trained/NAME is taken, which came with the project. changes: settings of the network,
+    such as image_size. reader: of text the Tokenizer, of pictures a PictureReader, else None.
+    Raises Mistake if there is no such run, or a change does not fit.
     """
+    asked = str(path)
+    path = own_or_shipped(asked)
     run = open_run(path)
+    tell_if_shipped(asked, path)
     model = load_model(run, **changes)
     spec = run.data.get('tokenizer')
     if spec:
         return model, Tokenizer(**spec)
-    return model, run.data.get('classes')
+    if run.data['kind'] == 'images':
+        return model, PictureReader(run, model)
+    return model, None
+
+
+class PictureReader:
+    """How a network reads pictures. classes: the names of its classes, a list, or None."""
+
+    def __init__(self, run, model):
+        self.run = run
+        self.model = model
+        self.classes = run.data.get('classes')
+
+    def prepare(self, pictures):
+        """Pictures as evaluation shows them to the network, with its crop: float32 (B, C, H, W), on
+        its device. pictures: uint8 (B, H, W, C) or (B, H, W), or a list of such pictures or of
+        Pillow's, which may have any size. Raises Mistake for pixels of another type, or if there
+        are not as many channels as the network reads."""
+        from PIL import Image
+        channels = self.model.config.channels
+        rows = []
+        for picture in pictures:
+            if isinstance(picture, Image.Image):
+                picture = to_8_bits(picture, channels)
+            pixels = np.atleast_3d(np.asarray(picture))
+            if pixels.dtype != np.uint8 or pixels.shape[2] != channels:
+                raise Mistake(f'pictures are uint8 (H, W, {channels}) here, and this is '
+                              f'{pixels.dtype} {pixels.shape}; convert it')
+            rows.append(seen(pixels, self.model, self.run))
+        return torch.cat(rows)
 
 
 def train(config=None, **settings):

@@ -279,7 +279,8 @@ SHOWN_PATCHES = {0: 1, 1: 2, 2: 3, 27: 5, 28: 6, 63: 8}
 @torch.no_grad()
 def lesson_4():
     """A picture becomes patches, patches become tokens, and the class token becomes logits."""
-    model, classes = load(TRAINED / 'crate_shapes')
+    model, reader = load(TRAINED / 'crate_shapes')
+    classes = reader.classes
     c = model.config
     weights = weights_of(model)
     x, _ = drawn_shapes(['heart'], seed=1)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import analyze
+import eval as scores
 import model_aot
 import model_crate
 import nanocrate
@@ -24,6 +25,10 @@ from analysis import layers
 from engine import networks, optim
 from engine.checkpoint import read_log
 from engine.mistakes import Mistake, one_line_errors
+from tasks.augment import config_of, eval_pictures
+from tasks.pictures import ImageSplit
+from weights.runs import open_run, write_run
+from weights.surgery import load_model
 
 __all__ = ['fork']  # a fixture
 
@@ -275,7 +280,8 @@ def test_a_trained_network_is_loaded_with_what_reads_for_it(text_run, picture_ru
     steps = nanocrate.inside(model, torch.tensor([tokenizer.encode('the of')]))
     assert len(steps) == 2 and steps[0].maps.shape == (1, 2, 6, 6) and not steps[0].maps.requires_grad
     assert torch.equal(steps[0].z + steps[0].update, steps[0].half)
-    model, classes = nanocrate.load(picture_run, image_size=(16, 8))
+    model, reader = nanocrate.load(picture_run, image_size=(16, 8))
+    classes = reader.classes
     assert classes == list('abcd') and not model.training and model.config.image_size == (16, 8)
     with pytest.raises(Mistake, match='no run in'):
         nanocrate.load('out/nothing_here')
@@ -320,3 +326,29 @@ def test_a_task_of_pictures_advises_only_what_works(pictures_data):
 def test_a_network_without_ista_is_told_so(tmp_path, capsys):
     run = save_run(tmp_path / 'run', text_network('aot', vocab_size=256), BYTES)
     assert 'without `ista`' in fails(capsys, analyze.main, 'ista', f'--ckpt={run}', '--dataset=x')
+
+
+def test_pictures_from_python_are_what_evaluation_sees(picture_run, pictures_data, tmp_path, monkeypatch):
+    """As an array, as a list, and as Pillow's pictures; the shipped network stands in for out/."""
+    from PIL import Image
+    model, reader = nanocrate.load(picture_run)
+    split = ImageSplit(pictures_data / 'quads', 'val')
+    pixels, sizes, *_ = split.batch(np.arange(6))
+    view = config_of(open_run(picture_run)).view
+    expected = eval_pictures(torch.tensor(pixels), torch.tensor(sizes), model.config.image_size, view)
+
+    assert torch.allclose(reader.prepare(pixels), expected, atol=1e-5)
+    assert torch.allclose(reader.prepare([Image.fromarray(p) for p in pixels]), expected, atol=1e-5)
+    with pytest.raises(Mistake, match='float32'):
+        reader.prepare(pixels.astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    assert nanocrate.load('out/crate_shapes')[1].classes[0]
+
+
+def test_weights_that_somebody_made_of_others_say_what_they_are(text_run, bytes_data, tmp_path, capsys):
+    run = open_run(text_run)
+    write_run(tmp_path / 'soup', load_model(run), run.settings, run.data, step=5, about='average of 2 runs')
+    scores.main([f'--ckpt={tmp_path}/soup', f'--data_dir={bytes_data}', '--device=cpu'])
+
+    out = capsys.readouterr().out
+    assert 'average of 2 runs' in out and 'train longer' not in out

@@ -34,6 +34,7 @@ class Run:
     settings: dict  # {name: value} of its training
     network: dict   # {name: value} of its Config
     data: dict      # of its dataset: its kind, and the tokenizer or the classes
+    about: str = ''  # what its weights are, if no run of train.py wrote them, see write_run
     # best.safetensors, or another file of weights
     weights: dict | None = None  # {name: tensor}
     step: int = 0                # after so many steps of training it had these weights
@@ -92,21 +93,24 @@ def tell_if_shipped(asked, path):
                    file=sys.stderr)
 
 
-def write_run(out_dir, model, settings, data, overwrite=False):
-    """A run directory of a network that others have trained, without last.pt. settings: those of
-    its training, for fine-tuning; data: what config.json says of its dataset. Raises Mistake if
-    there is a run already, unless overwrite is true, or if another process writes there."""
+def write_run(out_dir, model, settings, data, overwrite=False, step=0, about=''):
+    """A run directory of a network that others have trained, or whose weights somebody has made of
+    others, without last.pt. settings: those of its training, for fine-tuning; data: what
+    config.json says of its dataset. step: after which its weights are; about: what they are, such
+    as 'average of 5 checkpoints', which every command then says. Raises Mistake if there is a run
+    already, unless overwrite is true, or if another process writes there."""
     out = Path(out_dir)
     name = type(model).__module__.removeprefix('model_')
     config = {'model': name, 'settings': settings, 'network': dataclasses.asdict(model.config),
-              'data': data}
+              'data': data, 'about': about}
     with locked_log(out) as log_file:
         if not overwrite:
             check_new(out)
         # on a full disk these fail, while the files of an old run are still there
         new_config = write_new(out / 'config.json', lambda f: json.dump(config, f, indent=1))
         try:
-            new_weights = write_new_weights(out / 'best.safetensors', on_cpu(weights_of(model)), 0)
+            weights = on_cpu(weights_of(model))
+            new_weights = write_new_weights(out / 'best.safetensors', weights, step)
         except Mistake:
             os.unlink(new_config)
             raise
@@ -127,7 +131,8 @@ def read_config(out_dir):
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is damaged', advice):
         parts = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
-        run = Run(parts['model'], parts['settings'], parts['network'], parts['data'])
+        run = Run(parts['model'], parts['settings'], parts['network'], parts['data'],
+                  parts.get('about', ''))
         check_parts(run)
     try:
         Config = config_class(run.model)
@@ -165,7 +170,7 @@ def check_parts(run):
     type."""
     settings = run.settings
     data = run.data
-    expected = [(run.model, str), (run.network, dict), (data['kind'], str),
+    expected = [(run.model, str), (run.network, dict), (run.about, str), (data['kind'], str),
                 (data.get('tokenizer') or {}, dict), (settings.get('max_iters', 0), int),
                 (settings.get('dataset', ''), str), (settings.get('sparsity', 0), int),
                 (settings.get('seed', 0), int)]
@@ -313,8 +318,10 @@ def heading(path, run, model):
 
 
 def progress_of(run):
-    """Which step of its run the weights are of, such as 'step 1,200 of 2,000'. It is '' for weights
-    of others, which do not say it."""
+    """Which step of its run the weights are of, such as 'step 1,200 of 2,000', or what else they
+    are. It is '' for weights of others, which do not say it."""
+    if run.about:
+        return run.about
     if 'init_from' not in run.settings:
         return ''
     return f'step {run.step:,} of {run.settings["max_iters"]:,}'
@@ -323,7 +330,8 @@ def progress_of(run):
 def is_untrained(run):
     """Whether the best weights of a run of train.py are those with which it began."""
     settings = run.settings
-    return 'init_from' in settings and run.step == 0 and settings['max_iters'] > 0
+    is_of_train = 'init_from' in settings and not run.about
+    return is_of_train and run.step == 0 and settings['max_iters'] > 0
 
 
 def is_small(model):
