@@ -151,6 +151,13 @@ def validate(trained, task):
     return task.finish(sums, count), count
 
 
+def others(metrics):
+    """The end of a line: numbers that a network or task of one's own has beside those of ours."""
+    ours = ('loss', 'bits_per_byte', 'top1', 'top5')
+    rest = {name: number for name, number in metrics.items() if name not in ours}
+    return f'; {metrics_line(rest)}' if rest else ''
+
+
 # ---- text ---------------------------------------------------------------------------------------
 
 def score_next_tokens(c, trained):
@@ -160,7 +167,7 @@ def score_next_tokens(c, trained):
     line = f'{name}: {count:,} tokens, loss {metrics["loss"]:.4f} nats'
     if 'bits_per_byte' in metrics:
         line += f', {metrics["bits_per_byte"]:.4f} bits per byte'
-    print(f'{line}, at a context of {task.tokens_per_row}')
+    print(f'{line}, at a context of {task.tokens_per_row}{others(metrics)}')
 
 
 def score_hidden_tokens(c, trained):
@@ -172,7 +179,8 @@ def score_hidden_tokens(c, trained):
     print(f'{name}: {count:,} hidden tokens of {all_tokens:,}, '
           f'loss {metrics["loss"]:.4f} nats, top-1 {metrics["top1"]:.2%}, '
           f'top-5 {metrics["top5"]:.2%}, at a context of {task.tokens_per_row}; '
-          f'always predicting the most frequent token: top-1 {most_frequent:.2%}')
+          f'always predicting the most frequent token: top-1 {most_frequent:.2%}'
+          f'{others(metrics)}')
 
 
 def score_benchmarks(c, trained):
@@ -219,7 +227,7 @@ def score_classifier(c, trained):
 
     metrics, count = validate(trained, task)
     print(f'{name}: {count:,} pictures, loss {metrics["loss"]:.4f}, '
-          f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}')
+          f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}{others(metrics)}')
 
     if c.real or c.confusion:
         guesses = splits.guesses(trained.model, task)
@@ -247,7 +255,8 @@ def score_hidden_patches(c, trained):
     if trained.model.config.norm_pix_loss:
         prediction = "each patch's own mean"
     print(f'{name}: {count:,} pictures, {hidden_share:.0%} of their patches masked, '
-          f'loss {metrics["loss"]:.4f}; predicting {prediction}: {baseline:.4f}')
+          f'loss {metrics["loss"]:.4f}; predicting {prediction}: {baseline:.4f}'
+          f'{others(metrics)}')
 
 
 def score_features(c, trained):
@@ -356,8 +365,10 @@ def main(argv):
     check_settings(c, purpose)
 
     dtype = c.dtype
-    if dtype == 'auto' and purpose in (BENCHMARKS, 'icl'):
-        dtype = 'float32'  # errors of functions can be smaller than bfloat16 can resolve
+    if dtype == 'auto':
+        dtype = run.settings.get('dtype', 'auto')
+        if purpose in (BENCHMARKS, 'icl'):
+            dtype = 'float32'  # errors of functions can be smaller than bfloat16 can resolve
     device = Device(c.device, dtype, compile='false')
     dtype_name = str(device.dtype).removeprefix('torch.')
     print(f'{heading(c.ckpt, run, model)}, {dtype_name} on {device.name}')

@@ -302,6 +302,13 @@ def test_larger_extras_are_not_logged(penalty_run):
     assert 'tokens' not in losses(penalty_run)[0]
 
 
+def test_eval_prints_extras_in_the_precision_of_the_run(penalty_run, bytes_data, capsys):
+    scores.main([f'--ckpt={penalty_run}', f'--data_dir={bytes_data}', '--dataset=tiny'])
+
+    out = capsys.readouterr().out
+    assert 'float32 on' in out and 'penalty ' in out and 'size ' in out
+
+
 def test_the_norm_of_the_gradient_is_logged(penalty_run):
     assert all(norm > 0 for norm in column(penalty_run, 'train', 'grad_norm'))
 
