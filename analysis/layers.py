@@ -8,6 +8,7 @@ evaluation mode.
 The subspaces of a layer are those of `attn.U` (one projection for query, key and value, as MSSA
 has) or of `attn.QKV` (three projections, stacked), for `attn.K` heads. docs/extend.md says more.
 """
+import contextlib
 import threading
 from typing import NamedTuple
 
@@ -44,8 +45,14 @@ class Step(NamedTuple):
     z: torch.Tensor                 # Z^l, the tokens before the layer
     normed: torch.Tensor            # what attention gets, LN(Z^l)
     update: torch.Tensor            # what attention adds
-    half: torch.Tensor              # Z^(l+1/2), the tokens after attention
+    half: torch.Tensor              # Z^(l+1/2), what the second half gets; without one, `after`
     after: torch.Tensor             # Z^(l+1), the tokens after the layer
+
+    @property
+    def sparsifier(self):
+        """{'eta': its step size, 'lam': its weight of sparsity} of the layer's `ista`, as far as it
+        has them, as they are now: numbers, or tensors if the layer learns them."""
+        return sparsifier(self.layer)
 
     @property
     @torch.no_grad()
@@ -62,32 +69,49 @@ def inside(model, *inputs):
     for layer in needed(model, 'layers'):
         attention = getattr(layer, 'attn', None)
         if attention is None:
-            after = layer(z)
-            yield Step(layer, attention=None, z=z, normed=None, update=None, half=None, after=after)
+            step = Step(layer, None, z, normed=None, update=None, half=None, after=layer(z))
         else:
-            normed, update, after = watch_attention(layer, z)
-            yield Step(layer, attention, z, normed, update, half=z + update, after=after)
-        z = after
+            step = Step(layer, attention, z, *watch(layer, z))
+        yield step
+        z = step.after
 
 
-def watch_attention(layer, z):
-    """Send tokens z (B, N, d) through a layer. Returns what its attention gets, what its attention
-    returns, and the tokens after the layer. Raises Mistake if the layer does not call its attention
-    once."""
+def watch(layer, z):
+    """Send tokens z (B, N, d) through a layer. Returns what its attention gets and returns, what
+    its second half gets (the input of `norm2`), and the tokens after the layer. Raises Mistake if
+    the layer does not call each of them once."""
     calls = []
+    halves = []
     thread = threading.get_ident()
 
     def record(attention, inputs, output):
         if threading.get_ident() == thread:  # another thread may call this network meanwhile
             calls.append((inputs[0], output))
 
-    with layer.attn.register_forward_hook(record):  # the hook is removed when the block ends
+    def record_half(norm, inputs):
+        if threading.get_ident() == thread:
+            halves.append(inputs[0])
+
+    with contextlib.ExitStack() as hooks:  # they are removed when the block ends
+        hooks.enter_context(layer.attn.register_forward_hook(record))
+        has_second_half = getattr(layer, 'norm2', None) is not None
+        if has_second_half:
+            hooks.enter_context(layer.norm2.register_forward_pre_hook(record_half))
         after = layer(z)
-    if len(calls) != 1:
-        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times, and must call '
-                      'it once to be measured; see docs/extend.md')
+    if not has_second_half:
+        halves = [after]
+    if len(calls) != 1 or len(halves) != 1:
+        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times and its `norm2` '
+                      f'{len(halves)} times, and must call each once to be measured; see '
+                      'docs/extend.md')
     normed, update = calls[0]
-    return normed, update, after
+    return normed, update, halves[0], after
+
+
+def sparsifier(layer):
+    """See Step."""
+    ista = getattr(layer, 'ista', None)
+    return {name: getattr(ista, name) for name in ('eta', 'lam') if hasattr(ista, name)}
 
 
 def at_layer(model, l, *inputs):
@@ -308,7 +332,8 @@ def telemetry(model, task):
     """{column of the log: mean over one fixed batch of the validation split}. The columns rate_1 to
     rate_L are R^c of the layers, and objective_1 to objective_L their objective. Layers without
     attention have coding_rate_1 to coding_rate_L and norm_1 to norm_L instead. Networks whose
-    sparsity means something have nonzeros_1 to nonzeros_L too, the share of non-zeros."""
+    sparsity means something have nonzeros_1 to nonzeros_L too, the share of non-zeros. Step sizes
+    and weights of sparsity that layers learn are eta_1 to eta_L and lam_1 to lam_L."""
     count = min(task.c.batch_size, 16)
     batches = task.valid.fixed(count, 1, **task.valid_options)
     x, y = task.take(next(batches))
@@ -327,6 +352,10 @@ def telemetry(model, task):
         column = 'nonzeros' if name == 'sparsity' else name
         for l, mean in enumerate(numbers_of_layers.mean(1).tolist(), 1):
             means[f'{column}_{l}'] = mean
+    for l, layer in enumerate(model.layers, 1):
+        for name, number in sparsifier(layer).items():
+            if isinstance(number, torch.Tensor):  # the layer learns it
+                means[f'{name}_{l}'] = number.float().mean().item()
     return means
 
 

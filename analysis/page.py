@@ -27,9 +27,11 @@ FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the
 SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
 COMPUTED = ('crate', 'crate_mae', 'aot', 'vit')  # networks that network.js computes
 TOKENIZERS = ('none', 'bytes', 'chars')  # page.js knows these; none: of pictures
-LAYER_WEIGHTS = re.compile(  # names of the weights of layers that network.js knows
-    r'(decoder_)?layers\.\d+\.'
-    r'(norm[12]|attn\.(U|QKV|W)|mlp\.(up|down)|ista\.D|E)(\.(weight|bias))?')
+KNOWN_WEIGHTS = re.compile(  # names of the weights with which network.js computes
+    r'((decoder_)?layers\.\d+\.'
+    r'(norm[12]|attn\.(U|QKV|W)|mlp\.(up|down)|ista\.D|E)'
+    r'|embed\.(cls|pos|mask_token|patch|patch_norm|token_norm|tok_emb|pos_emb)'
+    r'|read\.(norm|head)|norm|decoder_norm|pixels)(\.(weight|bias))?')
 MOST_TOKENS = 128  # in a text that somebody writes
 MOST_TOKENS_OF_DATASET = 48  # in a text from a dataset
 
@@ -82,9 +84,9 @@ def check_network(net):
 
     weight_names = [weight_name for weight_name, _ in net.model.named_parameters()]
     for weight_name in weight_names:
-        if 'layers.' in weight_name and not LAYER_WEIGHTS.fullmatch(weight_name):
-            raise Mistake(f'{net.name}: a page cannot compute with {weight_name}, a weight of '
-                          'layers that somebody edited')
+        if not KNOWN_WEIGHTS.fullmatch(weight_name):
+            raise Mistake(f'{net.name}: a page cannot compute with {weight_name}, a weight of a '
+                          'network that somebody edited')
     for attention in layers.attentions(net.model):
         layers.bases(attention, 'value')  # raises Mistake if heads share keys and values
     if task == 'text' and 'embed.pos_emb.weight' not in weight_names:

@@ -352,3 +352,58 @@ def test_weights_that_somebody_made_of_others_say_what_they_are(text_run, bytes_
 
     out = capsys.readouterr().out
     assert 'average of 2 runs' in out and 'train longer' not in out
+
+
+# ---- a layer that somebody changed
+
+class ScaledLayer(model_crate.Layer):
+    """Its half step is no sum of the tokens and of what attention returns."""
+
+    def forward(self, z):
+        z = 0.5 * z + 2.0 * self.attn(self.norm1(z))
+        return self.ista(self.norm2(z))
+
+
+def test_the_half_step_is_what_the_second_half_gets():
+    model = picture_network('crate')
+    for layer in model.layers:
+        layer.__class__ = ScaledLayer
+    for step in nanocrate.inside(model, torch.randn(2, *model.embed.picture_shape)):
+        assert torch.allclose(step.half, 0.5 * step.z + 2.0 * step.update)
+        assert step.sparsifier == {'eta': step.layer.ista.eta, 'lam': step.layer.ista.lam}
+
+
+def test_an_attention_only_layer_ends_with_its_half_step(text_run):
+    model, tokenizer = nanocrate.load(text_run)
+    for step in nanocrate.inside(model, torch.tensor([tokenizer.encode('the of')])):
+        assert step.half is step.after
+
+
+def test_what_a_layer_learns_of_its_sparsity_is_logged(words_of, tmp_path, monkeypatch):
+    plain = model_crate.ISTA.__init__
+
+    def learned(self, c):
+        plain(self, c)
+        del self.lam
+        self.lam = nn.Parameter(torch.tensor(0.25))
+    monkeypatch.setattr(model_crate.ISTA, '__init__', learned)
+    go(*words_of('pictures'), '--telemetry=true', f'--out_dir={tmp_path}')
+
+    rows = [row for row in read_log(tmp_path) if row['split'] == 'val']
+    assert rows[0]['lam_1'] == 0.25 and rows[-1]['lam_1'] != 0.25
+
+
+def test_a_page_refuses_any_weight_that_it_does_not_know(picture_run, pictures_data, tmp_path, capsys, monkeypatch):
+    plain = model_crate.PatchEmbedding.__init__
+
+    def with_registers(self, c):
+        plain(self, c)
+        self.registers = nn.Parameter(torch.zeros(1, 2, c.n_embd))
+    monkeypatch.setattr(model_crate.PatchEmbedding, '__init__', with_registers)
+    run = open_run(picture_run)
+    run.weights['embed.registers'] = torch.zeros(1, 2, run.network['n_embd'])
+    write_run(tmp_path / 'a', load_model(run), run.settings, run.data)
+
+    said = fails(capsys, analyze.main, 'page', f'--ckpt={tmp_path}/a', f'--data_dir={pictures_data}',
+                 f'--out={tmp_path}/page.html')
+    assert 'embed.registers' in said and not (tmp_path / 'page.html').exists()
