@@ -82,14 +82,14 @@ def walks(c):
     # After a step of shipped attention the next LayerNorm would give all tokens one length. The
     # steps of eqs. (9) and (10) are free to change lengths.
     return [
-        walk(c, 'gradient step, eq. (9)', gradient_update, False, start, U),
-        walk(c, 'approximation, eq. (10)', approximate_update, False, start, U),
-        walk(c, 'as shipped, true subspaces', shipped_update, True, start, U),
-        walk(c, 'as shipped, random subspaces', random_update, True, start, U),
+        walk(c, 'gradient step, eq. (9)', gradient_update, start, U, normalizes=False),
+        walk(c, 'approximation, eq. (10)', approximate_update, start, U, normalizes=False),
+        walk(c, 'as shipped, true subspaces', shipped_update, start, U, normalizes=True),
+        walk(c, 'as shipped, random subspaces', random_update, start, U, normalizes=True),
     ]
 
 
-def walk(c, method, update_of, normalizes, Z, U):
+def walk(c, method, update_of, Z, U, normalizes):
     """Take n_layer steps from tokens Z (N, d). update_of(Z) is what a step of the method adds to
     them (N, d); normalizes: whether tokens get the length 1 again after a step. Returns the rows of
     the table, which are measured in the subspaces U (K, d, p): one before each step, and one after
