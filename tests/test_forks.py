@@ -19,6 +19,7 @@ DIFFS = dict(re.findall(r'^\*\*([^*]+)\*\*(?:(?!^```|^\*\*).)*^```diff\n(.*?)^``
                         re.M | re.S))
 for file in (ROOT / 'docs' / 'forks').glob('*.diff'):
     DIFFS[file.stem.replace('_', ' ').capitalize()] = file.read_text(encoding='utf-8')
+NEW_FILES = DIFFS.pop('Masked diffusion')  # of new files alone
 LORA = (ROOT / 'docs' / 'forks' / 'model_lora.py').read_text(encoding='utf-8')
 
 # the first and the last lines of each script. Between them it trains, and has a function test_..
@@ -79,8 +80,8 @@ def forked(tmp_path_factory, bytes_data):
         if title == 'LoRA':
             (folder / 'model_lora.py').write_text(LORA)
         else:
-            subprocess.run(['git', 'apply', '-'], cwd=folder, input=DIFFS[title], text=True,
-                           check=True)
+            subprocess.run(['git', 'apply', '-'], cwd=folder, input=DIFFS.get(title, NEW_FILES),
+                           text=True, check=True)
         (folder / 'check.py').write_text(BEGINNING + script + END)
         process = run(folder / 'check.py', bytes_data, cwd=folder, PYTHONPATH='')
         assert process.returncode == 0, process.stderr
@@ -476,3 +477,21 @@ def test_the_sweep_of_the_page_is_six_runs(run_block, tmp_path, capsys):
     assert len(rows) == 6
     assert len(set(rows)) == 6
     assert len(list(tmp_path.glob('out/sweep_*/best.safetensors'))) == 6
+
+
+# ---- masked diffusion, with a sampler of its own
+
+def test_masked_diffusion_learns_goes_on_and_writes(forked):
+    fork = forked('Masked diffusion', """
+toy(model='diffusion', eval_interval=3)
+go_on(max_iters=9)
+from model_diffusion import sample
+model, tokenizer = load('out/toy')
+x = torch.randint(256, (2, 16))
+late = x.clone()
+late[:, -1] = 5
+assert not torch.equal(model(x)[0][:, 0], model(late)[0][:, 0])     # every token sees every other
+ids = sample(model, tokenizer.mask_id, 16, steps=5)
+assert ids.shape == (1, 16) and ids.max() < tokenizer.mask_id
+""")
+    assert len(column(fork.runs / 'toy', 'train')) == 9
