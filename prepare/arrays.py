@@ -14,7 +14,8 @@ numpy.unique(y, return_inverse=True)[1].
 
 A .npz file has two arrays, x and y: numpy.savez('mine.npz', x=x, y=y). x is (N, ..), such as
 (N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers from
-0, which are classes, or floats (N,) or (N, k). docs/extend.md shows a task that reads them.
+0, which are classes, or floats (N,) or (N, k). It may have val_x and val_y, test_x and test_y too.
+docs/extend.md shows a task that reads such a dataset.
 
     python prepare/arrays.py --npz mine.npz --out data/mine
 
@@ -33,6 +34,8 @@ from lib.pictures import save_arrays, save_float_arrays
 
 # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
+# (split, names of x and y) in a .npz file
+NPZ = (('train', 'x', 'y'), ('val', 'val_x', 'val_y'), ('test', 'test_x', 'test_y'))
 
 
 def read(path):
@@ -79,23 +82,17 @@ def read_split(images, labels):
     return x, y
 
 
-def read_npz(path):
-    """x float32 (N, ..) and y, int64 (N,) or float32 (N,) or (N, k), in a .npz file. Raises Mistake
-    for other arrays."""
-    with reading(f'{path}: expected a .npz file with two arrays, x and y'):
-        arrays = np.load(path)
-        x = arrays['x']
-        y = arrays['y']
+def checked(x, y, name):
+    """x as float32 (N, ..), and y as int64 (N,), or as float32 (N,) or (N, k). Raises Mistake for
+    other arrays."""
     is_class = y.dtype.kind in 'iu' and y.ndim == 1 and y.min(initial=0) >= 0
     is_number = y.dtype.kind == 'f' and y.ndim in (1, 2)
-    if x.dtype.kind != 'f' or x.ndim < 2 or len(x) == 0 or len(x) != len(y):
-        raise Mistake(f'{path} holds x {x.dtype} {x.shape} and y {y.dtype} {y.shape}; x must be '
-                      'floats (N, ..), and y have as many rows')
-    if not is_class and not is_number:
-        raise Mistake(f'{path} holds y {y.dtype} {y.shape}; give whole numbers from 0 (N,), or '
-                      'floats (N,) or (N, k)')
+    is_float = x.dtype.kind == 'f' and x.ndim > 1
+    if not is_float or not (is_class or is_number) or len(x) == 0 or len(x) != len(y):
+        raise Mistake(f'{name} holds x {x.dtype} {x.shape} and y {y.dtype} {y.shape}; x must be '
+                      'floats (N, ..), and y N whole numbers from 0, or floats (N,) or (N, k)')
     if not np.isfinite(x).all() or not np.isfinite(y).all():
-        raise Mistake(f'{path} holds NaN or infinity; take these rows out')
+        raise Mistake(f'{name} holds NaN or infinity; take these rows out')
     return x.astype(np.float32), y.astype(np.int64 if is_class else np.float32)
 
 
@@ -122,30 +119,25 @@ def class_names(names, labels):
     return classes
 
 
-def save_npz(args):
-    """Write the dataset of the .npz files that a command line names."""
-    splits = {'train': read_npz(args.npz)}
-    for split in ('val', 'test'):
-        path = getattr(args, f'{split}_npz')
-        if path:
-            splits[split] = read_npz(path)
-            check_alike(splits['train'], splits[split], path)
+def save_npz(path, out, val_share, names):
+    """Write the dataset of a .npz file. names: of classes, as the user typed them, or None."""
+    splits = {}
+    with reading(f'{path}: expected a .npz file with two arrays, x and y'):
+        arrays = np.load(path)
+        for split, x, y in NPZ:
+            if split == 'train' or x in arrays:
+                splits[split] = arrays[x], arrays[y]
+    for split, (x, y) in splits.items():
+        splits[split] = checked(x, y, f'{split} of {path}')
+    shapes = {(x.shape[1:], y.shape[1:], y.dtype) for x, y in splits.values()}
+    if len(shapes) > 1:
+        raise Mistake(f'the splits in {path} have different rows: {sorted(map(str, shapes))}')
     if 'val' not in splits:
-        splits['train'], splits['val'] = hold_out(*splits['train'], args.val)
+        splits['train'], splits['val'] = hold_out(*splits['train'], val_share)
     classes = None
     if splits['train'][1].dtype == np.int64:
-        classes = class_names(args.classes, [y for _, y in splits.values()])
-    save_float_arrays(args.out, splits, classes)
-
-
-def check_alike(train, other, path):
-    """Raises Mistake if x or y of another split, (x, y), has other rows than that of training."""
-    for name, of_train, of_other in zip('xy', train, other):
-        row_of_train = of_train.dtype, of_train.shape[1:]
-        row = of_other.dtype, of_other.shape[1:]
-        if row != row_of_train:
-            raise Mistake(f'{path} has {name} of {row[0]} {row[1]} in a row, training has '
-                          f'{row_of_train[0]} {row_of_train[1]}')
+        classes = class_names(names, [y for _, y in splits.values()])
+    save_float_arrays(out, splits, classes)
 
 
 def main(argv=None):
@@ -154,9 +146,7 @@ def main(argv=None):
         number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
         option('--classes', 'names separated by commas; without, they are 0,1,2,..',
                metavar='NAMES'),
-        option('--npz', 'x and y for training', metavar='FILE'),
-        option('--val_npz', 'x and y for validation', metavar='FILE'),
-        option('--test_npz', 'x and y for testing', metavar='FILE'),
+        option('--npz', 'x and y, floats that are no pictures', metavar='FILE'),
         option('--images', 'images for training', metavar='FILE'),
         option('--labels', 'labels for training', metavar='FILE'),
         option('--val_images', 'images for validation', metavar='FILE'),
@@ -165,7 +155,7 @@ def main(argv=None):
         option('--test_labels', 'labels for testing', metavar='FILE'))
 
     if args.npz:
-        save_npz(args)
+        save_npz(args.npz, args.out, args.val, args.classes)
         return
     if not args.images or not args.labels:
         raise Mistake('give --images=FILE and --labels=FILE, or --npz=FILE')

@@ -110,10 +110,17 @@ def test_what_is_no_such_array_is_one_line_with_its_shape(x, y, tmp_path, capsys
     assert 'a.npz' in said and not (tmp_path / 'd').exists()
 
 
-def test_splits_of_another_shape_are_refused(data, tmp_path, capsys):
+def test_splits_of_another_shape_are_refused(tmp_path, capsys):
     x, y = spectra(20)
-    np.savez(tmp_path / 'b.npz', x=x[:, :1], y=y)
+    np.savez(tmp_path / 'b.npz', x=x, y=y, val_x=x[:, :1], val_y=y)
 
-    said = fails(capsys, arrays.main, '--npz', f'{data}/spectra.npz', '--val_npz', f'{tmp_path}/b.npz', '--out',
-                 f'{tmp_path}/d')
+    said = fails(capsys, arrays.main, '--npz', f'{tmp_path}/b.npz', '--out', f'{tmp_path}/d')
     assert '(1, 8, 16)' in said and '(2, 8, 16)' in said
+
+
+def test_a_file_may_hold_all_splits(tmp_path):
+    x, y = spectra(30)
+    np.savez(tmp_path / 'c.npz', x=x[:20], y=y[:20], val_x=x[20:26], val_y=y[20:26], test_x=x[26:], test_y=y[26:])
+    arrays.main(['--npz', f'{tmp_path}/c.npz', '--out', f'{tmp_path}/d'])
+
+    assert [len(ArraySplit(tmp_path / 'd', name)) for name in ('train', 'val', 'test')] == [20, 6, 4]
