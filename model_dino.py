@@ -42,7 +42,7 @@ of different pictures should fill the space, which their coding rate measures:
     loss      = - w alignment - expansion
     alignment = mean over the same pairs of   g_t(x) . g_s(x')
     expansion = gamma times the mean over the two large crops of 1/2 logdet(I + p / (N eps) Z^T Z)
-    gamma     = 1/p + 1/N           about 1/min(p, N), as there are at most min(p, N) directions
+    gamma     = 1/p + 1/N           so that it is about a mean: logdet is a sum of min(p, N) terms
 
     formula   code                  meaning
     p         bottleneck_dim        numbers in a feature
@@ -63,8 +63,8 @@ Where the code departs from the released code (docs/papers.md lists the departur
     it moves once a pass.
   * github.com/RobinWu218/SimDINO: the formulas above are from this code, as we do not have the
     paper. Here Z has the pictures of all processes. There Z has the pictures of one process, but N
-    counts all pictures. So with 8 processes Z^T Z / N is 8 times smaller there. To compute the same
-    here, set an eps that is 8 times as large.
+    counts all pictures. So with 8 processes Z^T Z / N is 8 times smaller there. To compute about
+    the same here, set an eps that is 8 times as large.
 """
 import math
 import warnings
@@ -97,7 +97,7 @@ class DINOConfig:
     hidden_dim: int = 2048             # width of the head's hidden layers
     bottleneck_dim: int = 256          # width before the head's last layer; simdino: p
     head_layers: int = 3               # layers of the head before its last one
-    eps: float = 0.05                  # simdino: allowed distortion; a smaller eps spreads features
+    eps: float = 0.05                  # simdino: allowed distortion; less spreads features more
     alignment_weight: float = 1.0      # simdino: weight of the alignment of crops
     pair: bool = True                  # simdino: coding rate of mean of student and teacher
     student_temp: float = 0.1          # dino: tau_s, of the student's softmax
@@ -109,8 +109,9 @@ class DINOConfig:
     momentum_teacher_end: float = 1.0  # l at the end, by a cosine; choose less for few steps
     freeze_share: float = 0.01         # dino: share of the run in which the last layer is frozen
 
-    task = 'views'                     # tasks/task_views.py gives it crops of each picture
-    # for weights/runs.py: what older runs call these settings
+    # the next two are no settings: the file tasks/task_views.py, which gives crops of each picture,
+    # and, for weights/runs.py, what older runs call some settings
+    task = 'views'
     old_names = {'n_out': 'out_dim', 'hidden': 'hidden_dim', 'bottleneck': 'bottleneck_dim',
                  'c': 'alignment_weight', 'student_temperature': 'student_temp',
                  'teacher_temperature': 'teacher_temp', 'first_temperature': 'warmup_teacher_temp',
@@ -174,7 +175,7 @@ def simdino_terms(student, teacher, eps, pair, processes=1):
     if student.device.type == 'mps':                        # MPS has no float64
         student = student.cpu()
         teacher = teacher.cpu()
-    student = student.double()                              # logdet needs it; autocast leaves it
+    student = student.double()                              # for logdet; autocast leaves float64
     teacher = teacher.double()
 
     cosines = []
@@ -213,8 +214,8 @@ def expansion_term(Z, eps, processes):
 def sum_over_processes(gram, processes):
     """Z^T Z of all N pictures. gram: Z^T Z of the pictures of this process. Both are (2, p, p).
 
-    The gradient of the coding rate is the sum of those of all processes, and DDP takes their mean.
-    So the gradient of the result is `processes` times that of gram.
+    The gradient reaches each process by its own pictures alone. The whole gradient is the sum of
+    these parts, and DDP takes their mean. So each part is multiplied by `processes` here.
     """
     total = gram.detach().clone()
     dist.all_reduce(total)                                  # in place, and without a gradient
@@ -310,7 +311,8 @@ class Branch(nn.Module):
         if size == self.config.image_size:                  # which is (height, width), see `check`
             return self.net.features(x)
 
-        from weights.surgery import resize_positions        # a model file needs no other at its top
+        # here, because a model file imports no other file of the project at its top
+        from weights.surgery import resize_positions
         own_grid = grid(self.config.image_size, self.config.patch_size)
         other_grid = grid(size, self.config.patch_size)
         positions = resize_positions(embed.pos, own_grid, other_grid)
@@ -342,7 +344,7 @@ class DINO(nn.Module):
             # in the passes of this step: the sum of the teacher's outputs, and how many there were
             self.register_buffer('output_sum', torch.zeros(config.out_dim), persistent=False)
             self.register_buffer('output_count', torch.zeros(()), persistent=False)
-        # the share of the run that is over, from 0 to 1, as of the step before
+        # how much of the run is over, from 0 to 1; after_step sets it, so it is one step late
         self.register_buffer('share', torch.zeros(()))
 
     def forward(self, x, y=None):
@@ -377,11 +379,12 @@ class DINO(nn.Module):
         c = self.config
         # in training all processes compute one coding rate together
         processes = 1
-        counts_operations = student.is_meta                 # perhaps in one process alone
+        # (tensors without numbers only count operations, in one process alone)
+        counts_operations = student.is_meta
         if self.training and dist.is_initialized() and not counts_operations:
             processes = dist.get_world_size()
 
-        if not self.training:                               # in training this would wait for a GPU
+        if not self.training:                               # it reads a number: training would wait
             are_features = has_length_1(student) and has_length_1(teacher)
             if not are_features:                            # they may be NaN, or all zeros
                 warnings.warn('features are not of length 1, so their coding rate means nothing',
@@ -454,9 +457,10 @@ class DINO(nn.Module):
         """Turn a trained run into the beginning of a new run of DINO.
 
         Takes and returns a Run; open_run in weights/runs.py calls it, and sets its model. A run of
-        DINO goes on with all its weights. From a run of another network, student and teacher get
-        this network inside. Their heads and the centre are missing then: `missing` has the
-        beginnings of their names. Raises ConfigError for a network that cannot be inside.
+        DINO gives all its weights, and the new run begins at share 0. From a run of another
+        network, student and teacher get this network inside. Their heads and the centre are missing
+        then: `missing` has the beginnings of their names. Raises ConfigError for a network that
+        cannot be inside.
         """
         if 'backbone' in run.network:                       # a run of DINO
             start = {'share': torch.zeros(())}              # nothing of the new run is over
@@ -490,8 +494,8 @@ def has_length_1(features):
 
 # settings of the network inside that are settings here too
 OF_BACKBONE = ('n_layer', 'n_head', 'n_embd', 'patch_size', 'channels', 'image_size', 'pool')
-# settings of a network inside that its features of pictures do not depend on: those of its
-# classifier, of its own training, and of text
+# settings of a network inside that do not change its features of pictures: those of its classifier,
+# of its own training, and of text
 NOT_OF_FEATURES = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_size', 'vocab_size',
                    'causal', 'final_norm')
 
@@ -499,7 +503,7 @@ NOT_OF_FEATURES = ('num_classes', 'dropout', 'label_smoothing', 'init', 'block_s
 def backbone_settings(c):
     """All settings of the network inside, a dict."""
     settings = {name: getattr(c, name) for name in OF_BACKBONE}
-    settings['num_classes'] = 1
+    settings['num_classes'] = 1                             # make_backbone takes it off
     return settings
 
 
@@ -516,8 +520,8 @@ def config_around(run):
                           'start from a network of pictures')
     Config = import_module(f'model_{model}').Config
     trained = asdict(Config(**run.network))
-    # a network without a pool, such as ToST, is refused in the next line
     shared = {name: trained[name] for name in OF_BACKBONE if name in trained}
+    # this refuses a network without a pool, such as ToST
     c = DINOConfig(backbone=model, **shared)
 
     inside = asdict(Config(**backbone_settings(c)))

@@ -68,7 +68,7 @@ class AugmentConfig:
     def __post_init__(self):
         check_ranges(self, {
             (1e-9, 1): ('crop_scale', 'local_scale'),
-            (0.01, 1): ('eval_crop',),  # all of a picture is drawn so many times larger
+            (0.01, 1): ('eval_crop',),  # a picture is drawn 1 / eval_crop times as large
             (0, 1): ('jitter', 'grey'),
             (0, 0.5): ('hue',),
             (0, 10): ('randaugment_n',),

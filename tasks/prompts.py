@@ -34,7 +34,7 @@ def until(stop, texts):
             yield waiting[:waiting.index(stop)]
             return
         sure = waiting
-        for n in range(1, len(stop)):
+        for n in range(1, len(stop)):  # the longest beginning of `stop` counts
             if waiting.endswith(stop[:n]):
                 sure = waiting[:-n]
         yield sure

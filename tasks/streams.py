@@ -9,4 +9,4 @@ HIDDEN_TOKENS = 5           # (seed, step, ..)
 FIXED_HIDDEN_TOKENS = 6     # (place of the sequence, ..): in validation
 PROMPTS = 7                 # (seed, step, ..)
 FIXED_PROMPTS = 8           # (number of the batch, ..): in validation
-SCORED_PROMPTS = 9          # (number of the batch, ..): those of Figure 6
+SCORED_PROMPTS = 9          # (number of the batch, ..): those of AoT's Figure 6

@@ -5,7 +5,7 @@ from tasks.accuracies import accuracies
 from tasks.files import read_meta
 from tasks.pictures import ImageSplit
 
-# settings that all tasks with pictures have, of those that not every task has
+# all tasks with pictures have these settings, and other tasks do not
 PICTURE_SETTINGS = ('train_share', 'probe_interval', 'crop_scale', 'flip', 'eval_view', 'eval_crop')
 SHOW_PICTURES = 'sample.py --ckpt={out_dir} --image=PICTURE'
 

@@ -120,7 +120,7 @@ class Cache:
 
     def read(self, z):
         """Send new tokens z (B, N, d), which follow those so far, through the layers. After the
-        first time there must be one token, N = 1: attention hides no later ones from it."""
+        first time there must be one token, N = 1: then attention has no causal mask."""
         for module in self.layers.modules():
             if type(getattr(module, 'first', None)) is int:
                 module.first = self.n_tokens
@@ -165,7 +165,7 @@ def private_copy(module):
     new.__dict__.update(module.__dict__)
     new.training = False
     # a compiled module is for training, and so is a `forward` of this module alone, see
-    # recompute_layers and spare_logits
+    # recompute_layers in engine/compiled.py and spare_logits in engine/chunked_loss.py
     new._compiled_call_impl = None
     new.__dict__.pop('forward', None)
     new._parameters = dict(module._parameters)
@@ -205,12 +205,13 @@ def next_logits(model, x, cache=None):
 
 def agrees(model, device, length, cache=None):
     """Whether the parts of a network give the logits that model(x) gives, of the last of `length`
-    tokens. With a cache, which must be new, the last two tokens are read one by one. device: where
+    tokens. With a cache, which must be new, up to two tokens are read one by one. device: where
     the network is."""
     x = torch.arange(length, device=device) % model.config.vocab_size
     x = x.unsqueeze(0)                                  # (1, N)
     n_first = length if cache is None else max(1, length - 2)
-    with torch.autocast(x.device.type, enabled=False):  # it rounds the ways to read differently
+    # autocast would round the two ways to read differently
+    with torch.autocast(x.device.type, enabled=False):
         wanted = model(x)[0][:, -1]
         try:
             for n in range(n_first, length + 1):

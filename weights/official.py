@@ -55,7 +55,7 @@ def unnested(state_dict):
 def encoder_of(tensors):
     """(encoder {name: tensor}, other names) of a network that learned without labels.
     DINO has its encoder under `backbone.`, others have it under `encoder.`, and beside it a
-    projection head. MAE has a decoder, whose names begin so, and its mask token."""
+    projection head. MAE has a decoder, whose names begin with `decoder`, and its mask token."""
     prefix = ''
     for word in ('backbone.', 'encoder.'):
         if any(name.startswith(word) for name in tensors):
@@ -166,10 +166,11 @@ def sizes(weights, n_head, patch_size):
             pixels = patch_size ** 2
         settings['channels'] = max(1, inputs // max(1, pixels))
     if 'embed.stem.0.0.weight' in weights:
-        settings['channels'] = weights['embed.stem.0.0.weight'].shape[1]
-    if 'layers.0.ista.D1' in weights:
-        d, atoms = weights['layers.0.ista.D1'].shape
-        settings['atoms'] = atoms // d
+        settings['channels'] = weights['embed.stem.0.0.weight'].shape[1]  # of ToST
+    for name in ('layers.0.ista.D', 'layers.0.ista.D1'):
+        d, n_atoms = weights[name].shape if name in weights else (1, 1)
+        if n_atoms > d:  # in CRATE-alpha, whose setting is a multiple of d
+            settings['atoms'] = n_atoms // d
     return settings
 
 
@@ -301,7 +302,7 @@ DEAD = 'pos_embed', 'decoder_embed.weight', 'decoder_embed.bias'
 CRATE_MAE = {
     'embed.cls': 'cls_token',
     'embed.mask_token': 'mask_token',
-    'embed.pos': 'decoder_pos_embed',
+    'embed.pos': 'decoder_pos_embed',  # their encoder uses it too
     'embed.patch': 'patch_embed.proj',
     'pixels': 'decoder_pred',
     'layers.*.norm1': 'blocks.*.layers.0.0.norm',

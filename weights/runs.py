@@ -40,7 +40,7 @@ class Run:
     step: int = 0                # after so many steps of training it had these weights
     # what it lacks, if it was made of a run of another network
     unlabelled: bool = False     # its classes mean nothing: it was trained without labels
-    headless: str = ''           # it has no classifier yet: it is the encoder of this autoencoder
+    headless: str = ''           # the model of the autoencoder of which this is the encoder, or ''
     missing: tuple = ()          # weights that are still to be drawn: how their names begin
     # what else last.pt holds, for a run that goes on; `restore` takes it
     average: dict | None = None     # {name: tensor}, the running mean of the weights
@@ -139,7 +139,7 @@ def read_config(out_dir):
         new_names = getattr(Config, 'old_names', {})  # {old name: new name}, of its settings
         run.network = {new_names.get(name, name): value for name, value in run.network.items()}
         check_types(run.network, Config)
-        config_from(Config, run.network)
+        config_from(Config, run.network)  # raises Mistake for what makes no sense
     except Mistake as e:
         raise Mistake(f'{path}: {e}') from None
     return run
@@ -166,7 +166,7 @@ def no_run(path):
 
 
 def check_parts(run):
-    """Raises an exception for what programs read of config.json and is not there, or of another
+    """Raises an exception if an entry of config.json that programs read is missing or of another
     type."""
     settings = run.settings
     data = run.data
@@ -185,7 +185,7 @@ def check_types(network_settings, Config):
     field. Somebody's own network may have fields of other types, which are not looked at."""
     types = typing.get_type_hints(Config)
     for name, value in network_settings.items():
-        want = SIZE if name in SIDES else types.get(name)
+        want = SIZE if name in SIDES else types.get(name)  # a side: a number, or (height, width)
         if want not in EXPECTED:
             continue
         try:
@@ -244,7 +244,7 @@ def restore(run, average, optimizers, scaler):
     if run.scaler:  # else it was not in float16
         scaler.load_state_dict(run.scaler)
     if average is not None and run.average:
-        average.module.load_state_dict(run.average, strict=False)
+        average.module.load_state_dict(run.average, strict=False)  # shared weights are there once
         average.n_averaged.fill_(run.step)
     optim.load_states(optimizers, run.optimizers)
 
@@ -261,7 +261,7 @@ def classifier_of(model_name):
 def as_classifier(run):
     """The run of a masked autoencoder as one of the classifier that can start from its encoder:
     patch map, class token, positions (trained from now on), layers and final LayerNorm. It is
-    headless: `trained_network` adds the head."""
+    headless: `trained_network` in request/trained.py adds the head."""
     # the autoencoder names the classifier, and the settings that this one must have
     model_name, required = network_class(run.model).classifier
     Classifier = network_class(model_name)
@@ -324,14 +324,14 @@ def progress_of(run):
         return run.about
     if 'init_from' not in run.settings:
         return ''
-    return f'step {run.step:,} of {run.settings["max_iters"]:,}'
+    return f'step {run.step:,} of {run.settings.get("max_iters", 0):,}'
 
 
 def is_untrained(run):
     """Whether the best weights of a run of train.py are those with which it began."""
     settings = run.settings
     is_of_train = 'init_from' in settings and not run.about
-    return is_of_train and run.step == 0 and settings['max_iters'] > 0
+    return is_of_train and run.step == 0 and settings.get('max_iters', 0) > 0
 
 
 def is_small(model):
@@ -352,5 +352,5 @@ def title_of(path, run, layer=0, n_layer=0):
     if layer:
         parts.append(f'layer {layer} of {n_layer}')
     if is_untrained(run):
-        parts.append('UNTRAINED: random weights')
+        parts.append('UNTRAINED: as it began')
     return ', '.join(parts)

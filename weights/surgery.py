@@ -40,7 +40,7 @@ def load_model(run, new_head=False, **changes):
             changed[name] = getattr(old, name), getattr(new, name)
     check_fits(weights, weights_of(model), changed)
     check_numbers(model, weights)
-    model.load_state_dict(weights, strict=False)
+    model.load_state_dict(weights, strict=False)  # weights with two names are there once
     return model.eval()
 
 
@@ -102,8 +102,8 @@ def cut_positions(weights, wanted, old_length, new_length):
     for name, tensor in weights.items():
         if name not in wanted or tensor.dim() != wanted[name].dim():
             continue
-        for dim, (old, new) in enumerate(zip(tensor.shape, wanted[name].shape)):
-            if (old, new) == (old_length, new_length):
+        for dim, lengths in enumerate(zip(tensor.shape, wanted[name].shape)):
+            if lengths == (old_length, new_length):
                 tensor = tensor.narrow(dim, 0, new_length)
         weights[name] = tensor
 
