@@ -379,7 +379,7 @@ class DINO(nn.Module):
         c = self.config
         # in training all processes compute one coding rate together
         processes = 1
-        # (tensors without numbers only count operations, in one process alone)
+        # (on the meta device scoring/flops.py counts operations, and there is nothing to sum)
         counts_operations = student.is_meta
         if self.training and dist.is_initialized() and not counts_operations:
             processes = dist.get_world_size()

@@ -78,8 +78,8 @@ class Device:
         device_ids = [self.name] if self.type == 'cuda' else None
         network = DistributedDataParallel(model, device_ids=device_ids,
                                           gradient_as_bucket_view=True)
-        # buffers are the same in all processes. (Set here, as the argument for it has another name
-        # in another version of PyTorch.)
+        # no buffer is copied from one process to the others. (Set here, as the argument for it has
+        # another name in another version of PyTorch.)
         network.broadcast_buffers = False
         return network
 
