@@ -399,7 +399,7 @@ def check_settings(c, purpose):
     settings.check_ranges(c, {
         (1, 1e30): ['batch_size'],
         (2, 1e30): ['prompts'],
-        (-1, 1e30): ['seed'],
+        (-1, 2 ** 32 - 1): ['seed'],
         (-1, 1024): ['workers'],
         (1e-9, 1): ['train_share'],
     })

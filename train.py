@@ -244,7 +244,8 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 clock.stop()
 
                 validated = False
-                trained_weights = optim.to_eval(optimizers)  # a schedule-free one validates others
+                # a schedule-free optimizer validates an average of the weights that it trains
+                trained_weights = optim.to_eval(optimizers)
                 if time_to_validate and not stop_requested:
                     metrics = evaluate(eval_model, task, device, step, signals)
                     validated = metrics is not None
@@ -358,7 +359,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
             if average is not None:
                 average.update_parameters(raw_model)
-            after_step(step / c.max_iters, distributed.all_sum)  # DINO's centre is a mean over all
+            after_step(step / c.max_iters, distributed.all_sum)  # DINO sums over all processes
 
             # ---- print and log
             if step % c.log_interval == 0:
@@ -419,7 +420,7 @@ def forward(model, x, y):
     returned = model(x, y)
     if not isinstance(returned, tuple) or len(returned) not in (2, 3) or returned[1] is None:
         raise Mistake('forward(x, y) of a network must return (out, loss), or (out, loss, extras), '
-                      'and its loss must be no None here; docs/extend.md says more')
+                      'and here the loss must not be None; docs/extend.md says more')
     extras = {}
     if len(returned) == 3:
         out, loss, extras = returned

@@ -50,8 +50,7 @@ class Step(NamedTuple):
 
     @property
     def sparsifier(self):
-        """{'eta': its step size, 'lam': its weight of sparsity} of the layer's `ista`, as far as it
-        has them, as they are now: numbers, or tensors if the layer learns them."""
+        """See the function `sparsifier`."""
         return sparsifier(self.layer)
 
     @property
@@ -109,7 +108,8 @@ def watch(layer, z):
 
 
 def sparsifier(layer):
-    """See Step."""
+    """The step size 'eta' and the weight of sparsity 'lam' of a layer's `ista`, as they are now:
+    {name: a number, or a tensor if the layer learns it}. What `ista` lacks is left out."""
     ista = getattr(layer, 'ista', None)
     return {name: getattr(ista, name) for name in ('eta', 'lam') if hasattr(ista, name)}
 

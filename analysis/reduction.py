@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import panels
+from analysis.figures import FROM_WHITE
 from analysis.measures import coding_rate, compressed_rate, gaussian, nonzeros
 from analysis.tables import say_rows
 from analysis.theory import TheoryConfig
-from analysis.figures import FROM_WHITE
 
 
 def rate_reduction(Z, U, eps):

@@ -20,14 +20,14 @@ from PIL import Image  # noqa: E402
 from torch.nn.functional import linear, normalize  # noqa: E402
 
 from analysis import layers  # noqa: E402
+from analysis.figures import DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
 from analysis.measures import noisy_mixture, turning  # noqa: E402
 from course.answers import lesson1, lesson2, lesson3, lesson4  # noqa: E402
 from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
 from course.lab import weights_of  # noqa: E402
-from engine.writing import write_file  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-from analysis.figures import DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style  # noqa: E402
+from engine.writing import write_file  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
 from prepare.lib.inputs import Parser  # noqa: E402
 from prepare.shapes import CLASSES, draw  # noqa: E402

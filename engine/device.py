@@ -161,10 +161,12 @@ def choose_compile(compile, device):
     compiler is missing that PyTorch needs for a CPU."""
     if compile == 'auto':
         return device.startswith('cuda') and platform.system() == 'Linux'
-    if compile == 'true' and torch.device(device).type == 'cpu':
+    if compile == 'false':
+        return False
+    if torch.device(device).type == 'cpu':
         from engine.compiled import check_compiler
         check_compiler()
-    return compile == 'true'
+    return True
 
 
 def autocast(device, dtype):

@@ -2,8 +2,8 @@
 load this."""
 from pathlib import Path
 
-from engine.writing import write_file
 from engine.mistakes import Mistake
+from engine.writing import write_file
 
 
 def check_libraries(c):

@@ -14,8 +14,8 @@ numpy.unique(y, return_inverse=True)[1].
 
 A .npz file has two arrays, x and y: numpy.savez('mine.npz', x=x, y=y). x is (N, ..), such as
 (N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers from
-0, which are classes, or floats (N,) or (N, k). It may have val_x and val_y, test_x and test_y too.
-docs/extend.md shows a task that reads such a dataset.
+0 to 99,999, which are classes, or floats (N,) or (N, k). The file may have val_x and val_y, and
+test_x and test_y, too. docs/extend.md shows a task that reads such a dataset.
 
     python prepare/arrays.py --npz mine.npz --out data/mine
 
@@ -34,6 +34,7 @@ from lib.pictures import save_arrays, save_float_arrays
 
 # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
+MOST_CLASSES = 10 ** 5
 # (split, names of x and y) in a .npz file
 NPZ = (('train', 'x', 'y'), ('val', 'val_x', 'val_y'), ('test', 'test_x', 'test_y'))
 
@@ -76,7 +77,7 @@ def read_split(images, labels):
         raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as '
                       '--help says')
     is_integer = y.dtype.kind in 'iu'
-    if not is_integer or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= 10 ** 5:
+    if not is_integer or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= MOST_CLASSES:
         raise Mistake(f'{labels} holds {y.dtype} {y.shape}; convert it to {len(x)} numbers from 0 '
                       'as --help says')
     return x, y
@@ -85,12 +86,14 @@ def read_split(images, labels):
 def checked(x, y, name):
     """x as float32 (N, ..), and y as int64 (N,), or as float32 (N,) or (N, k). Raises Mistake for
     other arrays."""
-    is_class = y.dtype.kind in 'iu' and y.ndim == 1 and y.min(initial=0) >= 0
+    is_class = y.dtype.kind in 'iu' and y.ndim == 1
+    is_class = is_class and y.min(initial=0) >= 0 and y.max(initial=0) < MOST_CLASSES
     is_number = y.dtype.kind == 'f' and y.ndim in (1, 2)
     is_float = x.dtype.kind == 'f' and x.ndim > 1
     if not is_float or not (is_class or is_number) or len(x) == 0 or len(x) != len(y):
         raise Mistake(f'{name} holds x {x.dtype} {x.shape} and y {y.dtype} {y.shape}; x must be '
-                      'floats (N, ..), and y N whole numbers from 0, or floats (N,) or (N, k)')
+                      f'floats (N, ..), and y N whole numbers from 0 to {MOST_CLASSES - 1:,}, or '
+                      'floats (N,) or (N, k)')
     if not np.isfinite(x).all() or not np.isfinite(y).all():
         raise Mistake(f'{name} holds NaN or infinity; take these rows out')
     return x.astype(np.float32), y.astype(np.int64 if is_class else np.float32)
@@ -119,6 +122,11 @@ def class_names(names, labels):
     return classes
 
 
+def row_of(x, y):
+    """What a row of x and y is, in words."""
+    return f'x {x.shape[1:]} and y {y.dtype} {y.shape[1:]}'
+
+
 def save_npz(path, out, val_share, names):
     """Write the dataset of a .npz file. names: of classes, as the user typed them, or None."""
     splits = {}
@@ -129,9 +137,10 @@ def save_npz(path, out, val_share, names):
                 splits[split] = arrays[x], arrays[y]
     for split, (x, y) in splits.items():
         splits[split] = checked(x, y, f'{split} of {path}')
-    shapes = {(x.shape[1:], y.shape[1:], y.dtype) for x, y in splits.values()}
-    if len(shapes) > 1:
-        raise Mistake(f'the splits in {path} have different rows: {sorted(map(str, shapes))}')
+    row_of_train = row_of(*splits['train'])
+    for split, (x, y) in splits.items():
+        if row_of(x, y) != row_of_train:
+            raise Mistake(f'{split} of {path} has rows of {row_of(x, y)}, train of {row_of_train}')
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(*splits['train'], val_share)
     classes = None
@@ -143,7 +152,7 @@ def save_npz(path, out, val_share, names):
 def main(argv=None):
     args = arguments(
         __doc__, argv,
-        number('--val', 'share held out without --val_images', 0.1, 0, 0.9),
+        number('--val', 'share held out without validation data', 0.1, 0, 0.9),
         option('--classes', 'names separated by commas; without, they are 0,1,2,..',
                metavar='NAMES'),
         option('--npz', 'x and y, floats that are no pictures', metavar='FILE'),
@@ -154,6 +163,8 @@ def main(argv=None):
         option('--test_images', 'images for testing', metavar='FILE'),
         option('--test_labels', 'labels for testing', metavar='FILE'))
 
+    if args.npz and (args.images or args.labels):
+        raise Mistake('give --npz=FILE, or --images=FILE and --labels=FILE, not both')
     if args.npz:
         save_npz(args.npz, args.out, args.val, args.classes)
         return

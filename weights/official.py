@@ -167,9 +167,12 @@ def sizes(weights, n_head, patch_size):
         settings['channels'] = max(1, inputs // max(1, pixels))
     if 'embed.stem.0.0.weight' in weights:
         settings['channels'] = weights['embed.stem.0.0.weight'].shape[1]  # of ToST
-    for name in ('layers.0.ista.D', 'layers.0.ista.D1'):
-        d, n_atoms = weights[name].shape if name in weights else (1, 1)
-        if n_atoms > d:  # in CRATE-alpha, whose setting is a multiple of d
+    if 'layers.0.ista.D1' in weights:
+        d, n_atoms = weights['layers.0.ista.D1'].shape
+        settings['atoms'] = n_atoms // d
+    elif 'layers.0.ista.D' in weights:
+        d, n_atoms = weights['layers.0.ista.D'].shape
+        if n_atoms > d:  # of CRATE-LM; that of CRATE is square, and CRATE has no such setting
             settings['atoms'] = n_atoms // d
     return settings
 

@@ -68,7 +68,7 @@ def text_data(model, tokenizer):
 def save_run(args, model, settings, data):
     """Write the run directory args.out and print its size. settings, data: see
     weights.runs.write_run."""
+    from engine.networks import num_params
     from weights.runs import write_run
     write_run(args.out, model, settings, data, args.overwrite)
-    n_params = sum(p.numel() for p in model.parameters())
-    print(f'{args.out}: {n_params:,} parameters, {model.config.n_head} heads')
+    print(f'{args.out}: {num_params(model):,} parameters, {model.config.n_head} heads')

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from engine.mistakes import Mistake
 from model_aot import AoT
 from model_crate import CRATE, CRATEConfig
-from model_crate_alpha import CRATEAlpha
+from model_crate_alpha import CRATEAlpha, CRATEAlphaConfig
 from lib import published
 
 TEXTS = ['gpt_bias_true', 'gpt_bias_false', 'crate_gpt', 'crate_lm', 'tost_lang',
@@ -272,6 +272,20 @@ def test_the_segmentation_demos_network_has_its_names_and_shapes():
 
 
 # ---- files
+
+
+@pytest.mark.parametrize('sizes', [
+    dict(image_size=0, block_size=8, vocab_size=20, decoupled=False, skip=False, atoms=2),
+    dict(image_size=8, patch_size=4, num_classes=3, atoms=1),
+    dict(image_size=8, patch_size=4, num_classes=3, atoms=3),
+], ids=str)
+def test_how_many_atoms_a_dictionary_has_is_read_off_its_tensors(sizes):
+    model = CRATEAlpha(CRATEAlphaConfig(n_layer=1, n_head=2, n_embd=8, **sizes))
+    read = CRATEAlpha.from_official(model.to_official(), n_head=2, image_size=sizes['image_size'],
+                                    patch_size=4)
+
+    assert read.config.atoms == sizes['atoms']
+    assert equal(read.state_dict(), model.state_dict())
 
 
 @pytest.fixture

@@ -102,12 +102,18 @@ def test_arrays_of_another_shape_are_one_line_with_both(fork, data, tmp_path, ca
     (np.zeros((4, 3, 2, 2), np.uint8), np.zeros(4)), (np.zeros((4, 3)), np.zeros(5)),
     (np.zeros((4, 3)), np.array(['a'] * 4)), (np.zeros((4, 3)), np.array([-1, 0, 1, 2])),
     (np.full((4, 3), np.nan), np.zeros(4)), (np.zeros((4, 3)), np.zeros((4, 2, 2))), (np.zeros(4), np.zeros(4)),
-    (np.zeros((0, 3)), np.zeros(0))])
+    (np.zeros((0, 3)), np.zeros(0)), (np.zeros((2, 3)), np.array([0, 10 ** 12]))])
 def test_what_is_no_such_array_is_one_line_with_its_shape(x, y, tmp_path, capsys):
     np.savez(tmp_path / 'a.npz', x=x, y=y)
 
     said = fails(capsys, arrays.main, '--npz', f'{tmp_path}/a.npz', '--out', f'{tmp_path}/d')
     assert 'a.npz' in said and not (tmp_path / 'd').exists()
+
+
+def test_one_dataset_is_of_floats_or_of_pictures(data, tmp_path, capsys):
+    said = fails(capsys, arrays.main, '--npz', f'{data}/spectra.npz', '--images', 'x.npy', '--out', f'{tmp_path}/d')
+
+    assert 'not both' in said and not (tmp_path / 'd').exists()
 
 
 def test_splits_of_another_shape_are_refused(tmp_path, capsys):
