@@ -14,8 +14,8 @@ numpy.unique(y, return_inverse=True)[1].
 
 A .npz file has two arrays, x and y: numpy.savez('mine.npz', x=x, y=y). x is (N, ..), such as
 (N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers from
-0 to 99,999, which are classes, or floats (N,) or (N, k). The file may have val_x and val_y, and
-test_x and test_y, too. docs/extend.md shows a task that reads such a dataset.
+0 to 99,999, which are classes, or floats (N, k), or (N,), which become (N, 1). The file may have
+val_x and val_y, and test_x and test_y, too. docs/extend.md shows a task that reads such a dataset.
 
     python prepare/arrays.py --npz mine.npz --out data/mine
 
@@ -29,14 +29,15 @@ import struct
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
+from lib.files import new_folder, write_meta
 from lib.inputs import Mistake, arguments, number, option, reading, run
-from lib.pictures import save_arrays, save_float_arrays
+from lib.pictures import save_arrays
 
 # bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
 MOST_CLASSES = 10 ** 5
-# (split, names of x and y) in a .npz file
-NPZ = (('train', 'x', 'y'), ('val', 'val_x', 'val_y'), ('test', 'test_x', 'test_y'))
+# {split: what the names of its options, and of its arrays in a .npz file, begin with}
+PREFIXES = {'train': '', 'val': 'val_', 'test': 'test_'}
 
 
 def read(path):
@@ -83,19 +84,46 @@ def read_split(images, labels):
     return x, y
 
 
-def checked(x, y, name):
-    """x as float32 (N, ..), and y as int64 (N,), or as float32 (N,) or (N, k). Raises Mistake for
-    other arrays."""
-    is_class = y.dtype.kind in 'iu' and y.ndim == 1
-    is_class = is_class and y.min(initial=0) >= 0 and y.max(initial=0) < MOST_CLASSES
-    is_number = y.dtype.kind == 'f' and y.ndim in (1, 2)
-    is_float = x.dtype.kind == 'f' and x.ndim > 1
-    if not is_float or not (is_class or is_number) or len(x) == 0 or len(x) != len(y):
-        raise Mistake(f'{name} holds x {x.dtype} {x.shape} and y {y.dtype} {y.shape}; x must be '
-                      f'floats (N, ..), and y N whole numbers from 0 to {MOST_CLASSES - 1:,}, or '
-                      'floats (N,) or (N, k)')
-    if not np.isfinite(x).all() or not np.isfinite(y).all():
-        raise Mistake(f'{name} holds NaN or infinity; take these rows out')
+def read_files(args):
+    """{split: (pictures, labels)} of the files that the user named. Raises Mistake if there are
+    none for training, or one without the other."""
+    splits = {}
+    for split, prefix in PREFIXES.items():
+        images = getattr(args, f'{prefix}images')
+        labels = getattr(args, f'{prefix}labels')
+        if bool(images) != bool(labels):
+            raise Mistake(f'--{prefix}images and --{prefix}labels must be given together')
+        if images:
+            splits[split] = read_split(images, labels)
+    if 'train' not in splits:
+        raise Mistake('give --images=FILE and --labels=FILE, or --npz=FILE')
+    return splits
+
+
+def read_npz(path):
+    """{split: (x, y)} of a .npz file, as `rows` returns them. Raises Mistake for other arrays."""
+    splits = {}
+    with reading(f'{path} does not fit', 'convert its arrays as --help says'):
+        arrays = np.load(path)
+        for split, prefix in PREFIXES.items():
+            if split == 'train' or f'{prefix}x' in arrays:
+                splits[split] = rows(arrays[f'{prefix}x'], arrays[f'{prefix}y'])
+        kinds = {f'x {x.shape[1:]}, y {y.dtype} {y.shape[1:]}' for x, y in splits.values()}
+        if len(kinds) > 1:
+            raise ValueError(f'rows of several shapes: {" and ".join(kinds)}')
+    return splits
+
+
+def rows(x, y):
+    """x as float32 (N, ..), and y as classes int64 (N,), or as numbers float32 (N, k). Raises
+    ValueError for arrays of other types or shapes."""
+    if y.dtype.kind == 'f' and y.ndim == 1:
+        y = y[:, None]                                      # (N, 1)
+    is_class = y.dtype.kind in 'iu' and y.ndim == 1 and ((0 <= y) & (y < MOST_CLASSES)).all()
+    is_number = y.dtype.kind == 'f' and y.ndim == 2 and np.isfinite(y).all()
+    is_float = x.dtype.kind == 'f' and x.ndim > 1 and np.isfinite(x).all()
+    if not is_float or not (is_class or is_number) or not 0 < len(x) == len(y):
+        raise ValueError(f'x {x.dtype} {x.shape}, y {y.dtype} {y.shape}')
     return x.astype(np.float32), y.astype(np.int64 if is_class else np.float32)
 
 
@@ -122,31 +150,25 @@ def class_names(names, labels):
     return classes
 
 
-def row_of(x, y):
-    """What a row of x and y is, in words."""
-    return f'x {x.shape[1:]} and y {y.dtype} {y.shape[1:]}'
-
-
-def save_npz(path, out, val_share, names):
-    """Write the dataset of a .npz file. names: of classes, as the user typed them, or None."""
-    splits = {}
-    with reading(f'{path}: expected a .npz file with two arrays, x and y'):
-        arrays = np.load(path)
-        for split, x, y in NPZ:
-            if split == 'train' or x in arrays:
-                splits[split] = arrays[x], arrays[y]
+def save_floats(out, splits, names):
+    """Write a dataset of floats and print its counts. splits: as read_npz returns them; names: of
+    the classes, as the user typed them, or None."""
+    x, y = splits['train']
+    meta = {'kind': 'arrays', 'shape': x.shape[1:], 'splits': {}}
+    if y.ndim == 1:
+        meta['classes'] = class_names(names, [y for _, y in splits.values()])
+    else:
+        meta['num_targets'] = y.shape[1]
+    if x.ndim == 4:  # (N, C, H, W)
+        meta['channels'] = x.shape[1]
+    with new_folder(out) as new:
+        for split, (x, y) in splits.items():
+            np.save(new / f'{split}.x.npy', x)
+            np.save(new / f'{split}.y.npy', y)
+            meta['splits'][split] = {'count': len(x)}
+        write_meta(new, meta)
     for split, (x, y) in splits.items():
-        splits[split] = checked(x, y, f'{split} of {path}')
-    row_of_train = row_of(*splits['train'])
-    for split, (x, y) in splits.items():
-        if row_of(x, y) != row_of_train:
-            raise Mistake(f'{split} of {path} has rows of {row_of(x, y)}, train of {row_of_train}')
-    if 'val' not in splits:
-        splits['train'], splits['val'] = hold_out(*splits['train'], val_share)
-    classes = None
-    if splits['train'][1].dtype == np.int64:
-        classes = class_names(names, [y for _, y in splits.values()])
-    save_float_arrays(out, splits, classes)
+        print(f'{out}/{split}.x.npy: {len(x):,} rows of {x.shape[1:]}, y {y.dtype} {y.shape[1:]}')
 
 
 def main(argv=None):
@@ -163,26 +185,19 @@ def main(argv=None):
         option('--test_images', 'images for testing', metavar='FILE'),
         option('--test_labels', 'labels for testing', metavar='FILE'))
 
-    if args.npz and (args.images or args.labels):
-        raise Mistake('give --npz=FILE, or --images=FILE and --labels=FILE, not both')
+    if args.npz and args.images:
+        raise Mistake('give --npz=FILE or --images=FILE, not both')
     if args.npz:
-        save_npz(args.npz, args.out, args.val, args.classes)
-        return
-    if not args.images or not args.labels:
-        raise Mistake('give --images=FILE and --labels=FILE, or --npz=FILE')
-    splits = {'train': read_split(args.images, args.labels)}
-    for split in ('val', 'test'):
-        images = getattr(args, f'{split}_images')
-        labels = getattr(args, f'{split}_labels')
-        if bool(images) != bool(labels):
-            raise Mistake(f'--{split}_images and --{split}_labels must be given together')
-        if images:
-            splits[split] = read_split(images, labels)
+        splits = read_npz(args.npz)
+    else:
+        splits = read_files(args)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(*splits['train'], args.val)
-
-    classes = class_names(args.classes, [y for _, y in splits.values()])
-    save_arrays(args.out, splits, classes)
+    if args.npz:
+        save_floats(args.out, splits, args.classes)
+    else:
+        classes = class_names(args.classes, [y for _, y in splits.values()])
+        save_arrays(args.out, splits, classes)
 
 
 if __name__ == '__main__':

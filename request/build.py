@@ -1,6 +1,4 @@
 """The network of a run, and the config that it gets for a dataset."""
-import math
-
 from engine import HERE
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, network_class
@@ -74,13 +72,13 @@ def unreadable(name, kinds, kind, folder):
 def sizes_of_arrays(meta):
     """The config fields that a dataset of arrays decides: the shape of a row, and num_classes, or
     num_targets, how many numbers y has. Rows (C, H, W) have channels and an image_size too."""
-    shape = tuple(meta['shape'])
-    decided = {'shape': shape}
+    shape = meta['shape']
+    decided = {'shape': tuple(shape)}
     if len(shape) == 3:
-        decided.update(channels=shape[0], image_size=shape[1:])
+        decided |= {'channels': shape[0], 'image_size': tuple(shape[1:])}
     if 'classes' in meta:
         return decided | {'num_classes': len(meta['classes'])}
-    return decided | {'num_targets': math.prod(meta['y_shape'])}
+    return decided | {'num_targets': meta['num_targets']}
 
 
 def check_sizes(config, decided, folder):

@@ -3,24 +3,26 @@ them. prepare/arrays.py writes such a dataset.
 """
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tasks import BaseTask
 from tasks.files import open_array, split_meta
-from tasks.pictures import indices_of_step
+from tasks.pictures import fixed_places, indices_of_step
 
 
 class ArraySplit:
-    """One split of a dataset of arrays: x float32 (N, ..), and y, the classes int64 (N,), or
-    numbers float32 (N,) or (N, k)."""
+    """One split of a dataset of arrays: x float32 (N, ..), and y, which is classes int64 (N,), or
+    numbers float32 (N, num_targets)."""
 
     def __init__(self, folder, split):
         meta, info = split_meta(folder, split, 'arrays')
-        path = Path(folder)
-        self.x = open_array(path / f'{split}.x.npy', 'float32', info['count'], *meta['shape'])
-        self.y = open_array(path / f'{split}.y.npy', meta['y_dtype'], info['count'],
-                            *meta['y_shape'])
+        count = info['count']
+        self.x = open_array(Path(folder, f'{split}.x.npy'), 'float32', count, *meta['shape'])
+        y_path = Path(folder, f'{split}.y.npy')
+        if 'classes' in meta:
+            self.y = open_array(y_path, 'int64', count)
+        else:
+            self.y = open_array(y_path, 'float32', count, meta['num_targets'])
 
     def __len__(self):
         return len(self.x)
@@ -40,10 +42,8 @@ class ArraySplit:
     def fixed(self, n, n_batches, rank=0, world_size=1):
         """Validation: n_batches batches of n rows, evenly spaced over the split and always the
         same; of these every world_size-th, from the rank-th on."""
-        count = min(n * n_batches, len(self))
-        places = np.linspace(0, len(self) - 1, count).round().astype(np.int64)
-        for start in range(rank * n, count, world_size * n):
-            yield self.batch(places[start:start + n])
+        for places in fixed_places(n, n_batches, rank, world_size, len(self)):
+            yield self.batch(places)
 
 
 class ArrayTask(BaseTask):

@@ -8,7 +8,7 @@
                   SPLIT.labels.npy: int64 (N,)
                   SPLIT.names.npy: the names of the files
   arrays          SPLIT.x.npy: float32 (N, ..), which nothing scales
-                  SPLIT.y.npy: classes int64 (N,), or numbers float32 (N,) or (N, k)
+                  SPLIT.y.npy: classes int64 (N,), or numbers float32 (N, num_targets)
   true masks      beside pictures of either kind; tasks/masks.py describes them
 
 meta.json says how many channels the pictures have. It also has a checksum of itself, which is

@@ -78,28 +78,6 @@ def save_arrays(out, splits, classes):
               f'{number_of_classes(classes)}{masks}')
 
 
-def save_float_arrays(out, splits, classes):
-    """Write a dataset of arrays and print its counts. splits: {'train': (x, y), ..}, with x float32
-    (N, ..) and y int64 (N,) or float32 (N,) or (N, k). classes: their names, or None if y are
-    numbers."""
-    x, y = splits['train']
-    meta = {'kind': 'arrays', 'shape': x.shape[1:], 'y_shape': y.shape[1:], 'y_dtype': str(y.dtype),
-            'splits': {}}
-    if classes:
-        meta['classes'] = classes
-    if x.ndim == 4:  # (N, C, H, W)
-        meta['channels'] = x.shape[1]
-    with new_folder(out) as new:
-        for split, (x, y) in splits.items():
-            np.save(new / f'{split}.x.npy', x)
-            np.save(new / f'{split}.y.npy', y)
-            meta['splits'][split] = {'count': len(x)}
-        write_meta(new, meta)
-    what = number_of_classes(classes) if classes else f'y of {y.shape[1:] or 1} numbers'
-    for split, (x, _) in splits.items():
-        print(f'{out}/{split}.x.npy: {len(x):,} rows of {x.shape[1:]}, {what}')
-
-
 def number_of_classes(classes):
     """How many classes a dataset has, as a text. With one class, which nothing has to be told apart
     from, the text says which networks learn from the pictures: those that use no classes."""
