@@ -590,7 +590,7 @@ def config_json(request, meta, model):
     run_settings = dict(vars(request.config))
     if meta['kind'] == 'images':
         run_settings.update(vars(request.augment))
-    of_data = ('kind', 'tokenizer', 'classes', 'shape')
+    of_data = ('kind', 'tokenizer', 'classes', 'shape', 'sha256')
     data = {name: meta[name] for name in of_data if name in meta}
     return {
         'model': request.config.model,

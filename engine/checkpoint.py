@@ -112,6 +112,7 @@ class RunDirectory:
     def __init__(self, c, config, step, resumed):
         """c: the run's TrainConfig; config: what config.json is to hold; step: the first one."""
         self.out = Path(c.out_dir)
+        self.lock = None
         self.log_file = None
         self.loggers = []  # W&B and TensorBoard, if they are used
         if not is_main():
@@ -128,21 +129,20 @@ class RunDirectory:
             from engine import loggers  # here: few runs need it
             loggers.check_libraries(c)  # one that is missing is noticed before anything is written
 
-        # read before the log is locked: a process that closes a file loses its lock on it
-        if resumed:
-            size_at_step = bytes_before(step, self.out / 'log.jsonl')
-        else:
-            size_at_step = 0
-        self.log_file = locked_log(self.out)
+        self.lock = locked(self.out)
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
+        log_path = self.out / 'log.jsonl'
+        lines = lines_before(step, log_path) if resumed else b''
         # on a full disk this fails, while the files of an old run are still there
         config_path = self.out / 'config.json'
         new_config = write_new(config_path, lambda f: json.dump(config, f, indent=1))
-        self.log_file.truncate(size_at_step)  # an empty one is no file of a run, see remove_run
         if not resumed:
             remove_run(self.out)
         os.replace(new_config, config_path)
+        # into a new file: a backup with a hard link to the old log stays as it is
+        write_file(log_path, lambda f: f.write(lines), 'wb')
+        self.log_file = open(log_path, 'a', encoding='utf-8', newline='\n')
 
         if c.wandb_log:
             self.loggers.append(loggers.WandbLogger(c, config))
@@ -199,35 +199,36 @@ class RunDirectory:
 
     def close(self, failed):
         """failed: whether an exception has ended the run, as W&B then shows it."""
-        if self.log_file:
-            self.log_file.close()
+        for file in (self.log_file, self.lock):
+            if file:
+                file.close()
         for logger in self.loggers:
             logger.close(failed)
 
 
-def locked_log(out_dir):
-    """log.jsonl of a run directory, open, and locked until it is closed: whoever writes to the
+def locked(out_dir):
+    """The file .lock of a run directory, open, and locked until it is closed: whoever writes to the
     directory has this lock. Raises Mistake if the directory cannot be written, or if another
     process has the lock. Workers that this process forks do not keep it."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        log_file = open(out_dir / 'log.jsonl', 'a', encoding='utf-8', newline='\n')
+        lock = open(out_dir / '.lock', 'a')
     except OSError as e:
         raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '
                       '--out_dir') from None
     try:
         import fcntl
-        fcntl.lockf(log_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         raise Mistake(f'{out_dir} is being written by another process; wait for it, or name '
                       'another --out_dir') from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
-    return log_file
+    return lock
 
 
 def remove_run(out_dir):
-    """Remove the files of a run. A log that was emptied stays, and with it its lock."""
+    """Remove the files of a run."""
     for name in run_files(out_dir):
         (out_dir / name).unlink()
 
@@ -240,13 +241,13 @@ def read_log(out_dir):
     return [row for row, _ in log_lines(Path(out_dir) / 'log.jsonl')]
 
 
-def bytes_before(step, log_path):
-    """The length of a log without the lines from a step on, which a resumed run writes again."""
-    return sum(size for row, size in log_lines(log_path) if row['step'] < step)
+def lines_before(step, log_path):
+    """The bytes of a log without the lines from a step on, which a resumed run writes again."""
+    return b''.join(line for row, line in log_lines(log_path) if row['step'] < step)
 
 
 def log_lines(path):
-    """(dict, length in bytes) of each whole line of a log."""
+    """(dict, bytes) of each whole line of a log."""
     if not path.is_file():
         raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
     lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
@@ -255,4 +256,4 @@ def log_lines(path):
             row = json.loads(line)
             if not {'step', 'split', 'loss'} <= row.keys() or not isinstance(row['step'], int):
                 raise ValueError('step, split or loss is missing')
-            yield row, len(line) + 1
+            yield row, line + b'\n'

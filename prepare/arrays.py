@@ -51,15 +51,16 @@ def read(path):
         if first_bytes[:2] == b'\x1f\x8b':
             with gzip.open(path) as f:
                 content = f.read(MOST_UNZIPPED + 1)
-            assert len(content) <= MOST_UNZIPPED, \
-                f'more than {MOST_UNZIPPED:,} bytes are compressed in it'
+            if len(content) > MOST_UNZIPPED:
+                raise ValueError(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
         return array_of_idx(content)
 
 
 def array_of_idx(content):
     """The array in an idx file: two zeros, 8 for bytes, the number of axes, the length of each as a
     big-endian uint32, and the bytes."""
-    assert bytes(content[:3]) == b'\0\0\x08', 'this is neither'
+    if bytes(content[:3]) != b'\0\0\x08':
+        raise ValueError('this is neither')
     n_axes = content[3]
     shape = struct.unpack_from(f'>{n_axes}I', content, 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
@@ -128,8 +129,10 @@ def rows(x, y):
 
 
 def hold_out(x, y, val_share):
-    """Pictures x and labels y -> (x, y) for training, (x, y) for validation. The random choice is
-    always the same."""
+    """x and y -> (x, y) for training, (x, y) for validation. The random choice is always the same.
+    Raises Mistake for a single row."""
+    if len(x) < 2:
+        raise Mistake('one row is too little for training and validation; give more')
     order = np.random.default_rng(0).permutation(len(x))
     count = max(1, round(val_share * len(x)))
     val = np.sort(order[:count])

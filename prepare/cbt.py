@@ -38,12 +38,13 @@ def read_questions(text, name):
 
 
 def read_question(lines):
-    """One question as a dict. Raises ValueError or AssertionError for other lines."""
+    """One question as a dict. Raises ValueError for other lines."""
     sentences = [line.partition(' ')[2].strip() for line in lines.split('\n')]  # without numbers
     *context, last_line = sentences
     question, answer, *_, choices = [words.strip() for words in last_line.split('\t')]
     choices = [word.strip() for word in choices.split('|') if word.strip()]
-    assert 'XXXXX' in question and answer in choices and len(choices) > 1
+    if 'XXXXX' not in question or answer not in choices or len(choices) < 2:
+        raise ValueError('a question without a gap, or without its answer')
     return {'context': context, 'question': question, 'answer': answer, 'choices': choices}
 
 

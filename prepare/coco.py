@@ -36,8 +36,10 @@ def read_splits(folder):
         with reading(f"{path} is no file of instances as COCO's"):
             content = json.loads(path.read_text(encoding='utf-8'))
             categories = {row['id']: row['name'] for row in content['categories']}
-            assert split not in splits, f'it is a second file for {split}'
-            assert names in (None, categories), 'it has other categories than the file before'
+            if split in splits:
+                raise ValueError(f'it is a second file for {split}')
+            if names not in (None, categories):
+                raise ValueError('it has other categories than the file before')
             objects = defaultdict(list)
             for row in content['annotations']:
                 objects[row['image_id']].append(row)
@@ -72,7 +74,8 @@ def draw(objects, size, labels):
     for row in sorted(objects, key=lambda row: (not row['iscrowd'], -row['area'])):
         if not row['iscrowd']:
             classes[len(classes) + 1] = labels[row['category_id']]
-        assert len(classes) <= MOST_OBJECTS
+        if len(classes) > MOST_OBJECTS:
+            raise ValueError('too many objects')
         mask = mask_of(row['segmentation'], size)
         numbers[mask] = UNKNOWN if row['iscrowd'] else len(classes)
     return numbers, classes

@@ -106,8 +106,8 @@ def of_val_tar(path, folders):
             if member.isfile() and is_picture(member.name):
                 members[PurePosixPath(member.name).name] = member
         for member in members.values():
-            is_right = not member.issparse() and member.size <= MOST_BYTES
-            assert is_right, 'a picture is too large'
+            if member.issparse() or member.size > MOST_BYTES:
+                raise ValueError('a picture is too large')
     labels = read_labels(folders, members)
     return ((name, wnid, tar.extractfile(members[name]).read()) for name, wnid in labels)
 

@@ -37,7 +37,8 @@ def read_pictures(folder, split):
                     pixels = kinds[objects == number]
                     classes[number] = int(np.bincount(pixels).argmax()) - 1  # the most frequent
             for kind in classes.values():
-                assert 0 <= kind < len(CLASSES), f'{name} has an object of no class'
+                if not 0 <= kind < len(CLASSES):
+                    raise ValueError(f'{name} has an object of no class')
             path = f'{folder}/JPEGImages/{name}.jpg'
             yield from labelled(f'{name}.jpg', path, objects, classes)
 

@@ -152,10 +152,14 @@ def trained_network(request, meta, folder):
     changes = request.network
     # the encoder of an autoencoder is headless: it has no classifier yet
     new_head = request.config.new_head or run.headless != ''
+    check_reads(run, meta, folder)
     if request.config.init_from == 'resume':
         new_head = False
         changes = {}
-    check_reads(run, meta, folder)
+        checksum = run.data.get('sha256')  # None of a run by an earlier version
+        if checksum and checksum != meta.get('sha256'):
+            raise Mistake(f'{folder} has changed since the run began; prepare it again as it was, '
+                          f'or begin a new run: --init_from={request.config.out_dir} --out_dir=..')
     classifies = meta['kind'] == 'images' and hasattr(config_class(run.model), 'num_classes')
     if new_head and not classifies:
         raise Mistake(f'model={run.model} has no classifier to replace; leave new_head out, or '

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from engine import HERE, optim
-from engine.checkpoint import (check_new, digest, locked_log, on_cpu, remove_run, run_directory,
+from engine.checkpoint import (check_new, digest, locked, on_cpu, remove_run, run_directory,
                                weights_of, write_new_weights)
 from engine.distributed import print_main
 from engine.mistakes import Mistake, reading
@@ -103,7 +103,7 @@ def write_run(out_dir, model, settings, data, overwrite=False, step=0, about='')
     name = type(model).__module__.removeprefix('model_')
     config = {'model': name, 'settings': settings, 'network': dataclasses.asdict(model.config),
               'data': data, 'about': about}
-    with locked_log(out) as log_file:
+    with locked(out):
         if not overwrite:
             check_new(out)
         # on a full disk these fail, while the files of an old run are still there
@@ -114,7 +114,6 @@ def write_run(out_dir, model, settings, data, overwrite=False, step=0, about='')
         except Mistake:
             os.unlink(new_config)
             raise
-        log_file.truncate(0)
         remove_run(out)
         os.replace(new_config, out / 'config.json')
         os.replace(new_weights, out / 'best.safetensors')

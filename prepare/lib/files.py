@@ -2,11 +2,14 @@
 
 A folder appears whole or not at all, and one process at a time writes it: it locks a file beside
 the folder, .NAME.lock, for which others wait. Windows and some file systems have no such locks.
+
+Nothing is deleted but files of a dataset, by their names: a folder that holds anything else is
+refused.
 """
 import contextlib
 import json
 import os
-import shutil
+import re
 from array import array
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from engine.mistakes import Mistake
 from tasks.checksums import digest
 from tasks.files import checksum_of
 
+# the names of the files of a dataset, also of one that is being written
+OF_DATASET = re.compile(r'(train|val|test)(\.\w+)?\.npy|meta\.json|progress\.(json|new)')
 LOCKS = []  # files that stay open to the end of this process: to close one would end its lock
 
 
@@ -43,7 +48,8 @@ def hold(path):
 @contextlib.contextmanager
 def new_folder(out, progress=''):
     """A folder to write into, a Path. It becomes `out` when the block ends, and is deleted if the
-    block fails: a dataset appears whole or not at all.
+    block fails: a dataset appears whole or not at all. Raises Mistake if anything but datasets
+    would be deleted.
 
     progress: the name of a file that says how far the work is. If the block fails and the folder
     has this file, the folder is kept, and the next call yields it as it is. The block removes the
@@ -55,9 +61,9 @@ def new_folder(out, progress=''):
     hold(out)
 
     # a process that was killed may have left both folders
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove(replaced)
     if not progress:
-        shutil.rmtree(new, ignore_errors=True)
+        remove(new)
 
     try:
         new.mkdir(parents=True, exist_ok=bool(progress))
@@ -65,10 +71,30 @@ def new_folder(out, progress=''):
         if out.exists():
             os.replace(out, replaced)
         os.replace(new, out)
-        shutil.rmtree(replaced, ignore_errors=True)
+        remove(replaced)
     finally:
         if not progress or not (new / progress).exists():
-            shutil.rmtree(new, ignore_errors=True)
+            remove(new)
+
+
+def remove(folder):
+    """Delete a folder of a dataset, if it is there. Raises Mistake if it holds anything else."""
+    if folder.exists():
+        check_replaceable(folder)
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+def check_replaceable(folder):
+    """Raises Mistake if a folder holds anything but the files of one dataset."""
+    names = {path.name for path in folder.iterdir()}
+    others = {name for name in names if not OF_DATASET.fullmatch(name)}
+    if names <= {'test.jsonl', 'meta.json'}:  # of a benchmark, see texts.py
+        others = set()
+    if others:
+        raise Mistake(f'{folder} also holds {min(others)}, which is no file of the dataset; move '
+                      'it to another folder')
 
 
 HEADER = 128  # size in bytes of numpy's header of a 1-D array, the same for every length
@@ -106,7 +132,6 @@ class Growing:
         self.file.seek(0)
         header = {'descr': self.dtype.str, 'fortran_order': False, 'shape': (self.length,)}
         np.lib.format.write_array_header_1_0(self.file, header)
-        assert self.file.tell() == HEADER
         self.file.close()
         return np.array(self.ends)
 

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from tqdm import tqdm
 
 from engine.mistakes import Mistake, one_line_errors, reading
-from lib.files import hold
+from lib.files import check_replaceable, hold
 from tasks.checksums import digest
 
 PATIENCE = 30           # seconds to wait for a server that sends nothing
@@ -135,8 +135,21 @@ def claim(args, *folders):
         if folder in prepared:
             if not args.overwrite:
                 raise Mistake(f'{path} exists; give another --out, or --overwrite to replace it')
+            check_replaceable(path)
+            for source in typed_paths(args):
+                if path.resolve() in source.resolve().parents:
+                    raise Mistake(f'{source} would be replaced too; move it to another folder')
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Mistake(f'{path} exists and is no prepared dataset; give another --out')
+
+
+def typed_paths(args):
+    """What the user has typed that may be a path, as Paths. args: as argparse returns it."""
+    paths = []
+    for value in vars(args).values():
+        values = value if isinstance(value, list) else [value]
+        paths += [Path(item) for item in values if isinstance(item, (str, Path))]
+    return paths
 
 
 def run(main):

@@ -53,8 +53,10 @@ def save_arrays(out, splits, classes):
     with new_folder(out) as new:
         for split, arrays in splits.items():
             images, labels = arrays[:2]
-            assert images.dtype == np.uint8
-            assert min(labels) >= 0 and max(labels) < len(classes)
+            if images.dtype != np.uint8:
+                raise ValueError(f'{split}: pictures must be uint8, and these are {images.dtype}')
+            if min(labels) < 0 or max(labels) >= len(classes):
+                raise ValueError(f'{split}: labels must be from 0 to {len(classes) - 1}')
             images = images.reshape(*images.shape[:3], -1)      # (N, H, W, C)
             count, height, width, channels = images.shape
             entry = {'count': count, 'height': height, 'width': width}
