@@ -19,6 +19,7 @@ import torch
 import train as training
 from analysis import layers
 from engine.checkpoint import read_log
+from engine.device import STOP
 from engine.mistakes import Mistake
 from engine.settings import TYPED, Requested, show
 from request import start
@@ -117,7 +118,7 @@ def as_it_was():
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in STOP}
     try:
         with torch.random.fork_rng(), compiler_as_it_is():
             yield

@@ -220,7 +220,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     with RunDirectory(c, config_json(request, meta, raw_model), step, resumed) as run:
         batches = task.training_batches(first_step=step)
         threads = Threads(device.type)  # of the CPU: fewer where another program needs a core
-        signals = catch_signals()  # a list: the numbers of those that have come, Ctrl-C or SIGTERM
+        signals = catch_signals()  # a list: the numbers of those that have come, such as Ctrl-C
         clock = Clock(training_seconds, step)  # stands still during validations
         last_save_time = time.monotonic()
         # the first step whose loss or gradient was not finite; infinity as long as there is none

@@ -20,6 +20,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from engine.mistakes import Mistake, one_line_errors  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 LESSONS = {int(path.stem[-1]): path for path in sorted(HERE.glob('lesson[0-9].py'))}
 
@@ -100,7 +103,7 @@ def run_grade(lesson, file, seconds):
         except ValueError:  # the process was stopped in the middle of its last line
             break
     if not reports and not timed_out:
-        raise ValueError(why_grade_failed(errors.decode(errors='replace')))
+        raise Mistake(why_grade_failed(errors.decode(errors='replace')))
     return reports, timed_out
 
 
@@ -218,11 +221,11 @@ class Parser(argparse.ArgumentParser):
     """Reports a mistake in one line."""
 
     def error(self, message):
-        raise ValueError(f'{message}; see --help')
+        raise Mistake(f'{message}; see --help')
 
 
 def parse(argv):
-    """(lessons, options) of the words that were typed. Raises ValueError for a mistake in them."""
+    """(lessons, options) of the words that were typed. Raises Mistake for a mistake in them."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words = [str(number) for number in LESSONS] + ['all']
     parser.add_argument('lessons', nargs='+', metavar='LESSON', choices=words)
@@ -265,14 +268,5 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    sys.stdout.reconfigure(errors='backslashreplace')
-    try:
+    with one_line_errors():
         sys.exit(main(sys.argv[1:]))
-    except ValueError as e:
-        print(f'error: {e}', file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # whoever reads our output has left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)

@@ -10,6 +10,7 @@ import re
 import torch
 
 from engine import HERE, networks, settings
+from engine.mistakes import one_line_errors
 from request import start
 from request.build import config_for
 from tasks import AugmentConfig
@@ -107,4 +108,5 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    with one_line_errors():
+        main()

@@ -25,13 +25,18 @@ def advice_of(e):
     text = str(e)
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    if is_full_disk(e):
+    if is_full_disk(e) or is_refused(e):
         hint = 'make room, or take a shorter name'
+        if is_refused(e):
+            hint = 'name another place, or change who may use this one'
         if program() == 'train.py':
             hint += '; then go on with --init_from=resume, if there is a checkpoint'
         return f'{text}; {hint}'
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
+    if 'DataLoader worker' in text:
+        return ('a process that reads pictures was ended, perhaps for lack of memory; go on with '
+                '--init_from=resume, and fewer --workers')
     if is_lost_process(e):
         return ('another process of this run has ended, and its own message stands above; go on '
                 'with --init_from=resume, if there is a checkpoint')
@@ -59,7 +64,14 @@ def is_full_disk(e):
         return False
     # NumPy gives no error number, but these words, for small and for large arrays
     numpy_says_so = re.search(' requested and |Not enough free space', str(e)) is not None
-    return numpy_says_so or e.errno in (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG)
+    full = (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG, errno.EDQUOT)
+    return numpy_says_so or e.errno in full
+
+
+def is_refused(e):
+    """Whether the system does not let this user read or write, or a disk fails."""
+    return isinstance(e, OSError) and e.errno in (errno.EACCES, errno.EPERM, errno.EROFS,
+                                                  errno.EIO, errno.ESTALE)
 
 
 def is_lack_of_memory(e):

@@ -17,6 +17,7 @@ decides where a run goes on. At a validation the log is written first, then best
 last.pt: a run that is killed before the last renaming repeats the steps since the old last.pt, and
 the later lines of its log are cut. train.py says when these steps are the same bit for bit.
 """
+import contextlib
 import hashlib
 import json
 import math
@@ -28,7 +29,7 @@ from safetensors.torch import save as as_bytes  # save_file makes files that no 
 
 from engine.distributed import is_main
 from engine.mistakes import Mistake, reading
-from engine.writing import write_file, write_new
+from engine.writing import rename, write_file, write_new, writing
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv',
          'in_context.csv', 'in_context.png', 'step_*.safetensors', 'wandb_id.txt',
@@ -130,6 +131,8 @@ class RunDirectory:
             loggers.check_libraries(c)  # one that is missing is noticed before anything is written
 
         self.lock = locked(self.out)
+        for path in self.out.glob('*.[0-9]*.new'):  # of a process that was killed
+            path.unlink()
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
         log_path = self.out / 'log.jsonl'
@@ -139,10 +142,11 @@ class RunDirectory:
         new_config = write_new(config_path, lambda f: json.dump(config, f, indent=1))
         if not resumed:
             remove_run(self.out)
-        os.replace(new_config, config_path)
+        rename(new_config, config_path)
         # into a new file: a backup with a hard link to the old log stays as it is
         write_file(log_path, lambda f: f.write(lines), 'wb')
-        self.log_file = open(log_path, 'a', encoding='utf-8', newline='\n')
+        with writing(log_path):
+            self.log_file = open(log_path, 'a', encoding='utf-8', newline='\n')
 
         if c.wandb_log:
             self.loggers.append(loggers.WandbLogger(c, config))
@@ -165,8 +169,9 @@ class RunDirectory:
             if not math.isfinite(value):
                 numbers[name] = None  # JSON knows no inf and no nan
         row = {'step': step, 'split': split, **numbers}
-        self.log_file.write(json.dumps(row) + '\n')
-        self.log_file.flush()
+        with writing(self.out / 'log.jsonl'):
+            self.log_file.write(json.dumps(row) + '\n')
+            self.log_file.flush()
 
         for logger in self.loggers:
             logger.log(step, split, numbers)
@@ -175,7 +180,7 @@ class RunDirectory:
         """Write NAME.safetensors."""
         if is_main():
             path = self.out / f'{name}.safetensors'
-            os.replace(write_new_weights(path, on_cpu(weights_of(model)), step), path)
+            rename(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
     def save_last(self, model, average, optimizers, scaler, step, seen, best_error, seconds):
         """Write last.pt, from which `restore` in weights/runs.py goes on."""
@@ -194,14 +199,16 @@ class RunDirectory:
             'best': best_error,
             'seconds': seconds,
         })
-        os.fsync(self.log_file.fileno())  # the log is on the disk before last.pt counts on it
+        with writing(self.out / 'log.jsonl'):
+            os.fsync(self.log_file.fileno())  # it is on the disk before last.pt counts on it
         write_file(self.out / 'last.pt', lambda f: torch.save(state, f), 'wb')
 
     def close(self, failed):
         """failed: whether an exception has ended the run, as W&B then shows it."""
         for file in (self.log_file, self.lock):
             if file:
-                file.close()
+                with contextlib.suppress(OSError):  # of a write that has failed, and was reported
+                    file.close()
         for logger in self.loggers:
             logger.close(failed)
 
@@ -230,7 +237,8 @@ def locked(out_dir):
 def remove_run(out_dir):
     """Remove the files of a run."""
     for name in run_files(out_dir):
-        (out_dir / name).unlink()
+        with writing(out_dir / name):
+            (out_dir / name).unlink()
 
 
 # ---- the log ------------------------------------------------------------------------------------
@@ -250,7 +258,8 @@ def log_lines(path):
     """(dict, bytes) of each whole line of a log."""
     if not path.is_file():
         raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
-    lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
+    with reading(f'{path} cannot be read', 'make it readable'):
+        lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
     for number, line in enumerate(lines, 1):
         with reading(f'{path}, line {number} is damaged', 'delete that line'):
             row = json.loads(line)

@@ -5,15 +5,20 @@ import platform
 import shutil
 import signal
 import threading
+import time
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from engine.distributed import started_by_torchrun, world_size
+from engine.distributed import is_main, started_by_torchrun, world_size
 from engine.mistakes import Mistake
 from engine.settings import choice_of
 
 
+# signals that ask a run to save and end: Ctrl-C, those of batch systems, and a lost SSH session.
+# Windows has two of them
+STOP = [getattr(signal, name) for name in ('SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR1')
+        if hasattr(signal, name)]
 INSTALL_CUDA = ('to use the GPU, install a PyTorch with CUDA: under Linux '
                 'pip install --force-reinstall torch, elsewhere see pytorch.org')
 
@@ -177,17 +182,31 @@ def autocast(device, dtype):
 # ---- signals ------------------------------------------------------------------------------------
 
 def catch_signals():
-    """A list to which Ctrl-C and SIGTERM are appended, once, so that the loop can end in order. A
-    second one ends the program at once. Python lets only the main thread of a program catch
-    them."""
+    """A list to which the first signal of STOP is appended, so that the loop can end in order. One
+    that comes two seconds later, or still later, ends the program at once. (uv and batch systems
+    send each twice.) A signal that is ignored, as under nohup, stays so. Python lets only the main
+    thread of a program catch them."""
     caught = []
+    times = []
 
     def catch(number, frame):
-        caught.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        times.append(time.monotonic())
+        if not caught:
+            caught.append(number)
+            if is_main():
+                say_at_once('stopping after this step')
+        elif times[-1] > times[0] + 2:
+            raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, catch)
-        signal.signal(signal.SIGTERM, catch)
+        for number in STOP:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, catch)
     return caught
+
+
+def say_at_once(line):
+    """Write a line on standard error from a signal's handler, in the middle of whatever runs. print
+    cannot: it may be at work already."""
+    with contextlib.suppress(OSError):
+        os.write(2, f'{line}\n'.encode())

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 
 class Mistake(ValueError):
@@ -29,21 +30,28 @@ def reading(problem, advice='get it again'):
         raise Mistake(f'{problem} ({why}); {advice}') from None
 
 
+def regular(path):
+    """A path, as a Path. Raises ValueError if there is something else than a file, such as a pipe or
+    a device, which may have no end."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError('it is no file')
+    return path
+
+
 @contextlib.contextmanager
 def one_line_errors():
     """Around a program's main: a Mistake becomes one line on standard error and exit code 2, and so
     does an exception for which there is advice, see engine/advice.py."""
+    open_missing_streams()
     if hasattr(sys.stdout, 'reconfigure'):
         # what a console cannot show becomes an escape, as on standard error
         sys.stdout.reconfigure(errors='backslashreplace')
     try:
-        yield
+        with printing():
+            yield
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # the reader of our output left, as `| head` does
-        # else Python fails again when it ends, and writes what is left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)  # SIGPIPE, which Windows has not
     except Mistake as e:
         # of a process that reads pictures, PyTorch hands on the traceback as a text; keep its end
         end_with(str(e).rpartition('engine.mistakes.Mistake: ')[2])
@@ -53,6 +61,41 @@ def one_line_errors():
         if not line:
             raise
         end_with(line)
+
+
+def open_missing_streams():
+    """Where the user has closed a standard stream, as `>&-` does, use none that somebody reads. The
+    next file that the program opens would have its number."""
+    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+
+
+@contextlib.contextmanager
+def printing():
+    """Around what prints. Where standard output takes no more, the program ends: quietly if its
+    reader has left, as `| head` does, and with exit code 1 if it is a full disk."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is None:  # print may have raised it. If this line can be printed, it has not
+            print_or_end('\n')
+        raise
+    finally:
+        print_or_end('')
+
+
+def print_or_end(text):
+    """Print a text, and all that waits to be printed. Ends the program where that fails."""
+    try:
+        print(text, end='', flush=True)
+    except OSError as e:
+        # else Python fails again when it ends, and writes what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):
+            sys.exit(128 + 13)  # SIGPIPE, which Windows has not
+        print(f'error: {e}; what was printed is not whole', file=sys.stderr)
+        sys.exit(1)
 
 
 def end_with(line):

@@ -216,9 +216,9 @@ HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK
 
 @pytest.fixture
 def held(text_run, tmp_path):
-    """A copy of a run, which another process writes: it has the lock of its log."""
+    """A copy of a run, which another process writes: it has its lock."""
     out = shutil.copytree(text_run, tmp_path / 'held')
-    holder = subprocess.Popen([sys.executable, '-c', HOLD, out / 'log.jsonl'], stdin=subprocess.PIPE,
+    holder = subprocess.Popen([sys.executable, '-c', HOLD, out / '.lock'], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE)
     holder.stdout.readline()
     yield out

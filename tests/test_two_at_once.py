@@ -91,7 +91,7 @@ def test_a_run_under_way_is_neither_resumed_nor_replaced_and_ends_in_order(numbe
     before = snapshot(out)
     first.send_signal(signal.SIGCONT)
     os.killpg(first.pid, number)
-    assert first.communicate() == (None, '')
+    assert first.communicate() == (None, 'stopping after this step\n')
     steps = [row['step'] for row in read_log(out) if row['split'] == 'train']
     assert first.returncode == 128 + number and steps == list(range(0, steps[-1] + 1, 5))
     assert (out / 'log.jsonl').read_bytes().startswith(before['log.jsonl'])

@@ -10,17 +10,17 @@ import zipfile
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load
 
 from engine import HERE, optim
 from engine.checkpoint import (check_new, digest, locked, on_cpu, remove_run, run_directory,
                                weights_of, write_new_weights)
 from engine.distributed import print_main
-from engine.mistakes import Mistake, reading
+from engine.mistakes import Mistake, reading, regular
 from engine.networks import (SIDES, config_class, config_from, is_config_error, network_class,
                              num_params, size_in_words)
 from engine.settings import EXPECTED, SIZE, cast, show
-from engine.writing import write_new
+from engine.writing import rename, write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
              'better: train longer')
@@ -115,8 +115,8 @@ def write_run(out_dir, model, settings, data, overwrite=False, step=0, about='')
             os.unlink(new_config)
             raise
         remove_run(out)
-        os.replace(new_config, out / 'config.json')
-        os.replace(new_weights, out / 'best.safetensors')
+        rename(new_config, out / 'config.json')
+        rename(new_weights, out / 'best.safetensors')
 
 
 # ---- the files of a run --------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def read_config(out_dir):
         raise no_run(Path(out_dir))
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is damaged', advice):
-        parts = json.loads(path.read_text(encoding='utf-8'), object_hook=with_tuples)
+        parts = json.loads(regular(path).read_text(encoding='utf-8'), object_hook=with_tuples)
         run = Run(parts['model'], parts['settings'], parts['network'], parts['data'],
                   parts.get('about', ''))
         check_parts(run)
@@ -207,9 +207,11 @@ def read_weights(path):
     wrote has no checksum to compare, and perhaps no step, which is 0 then. Raises Mistake if the
     file is missing or damaged."""
     advice = 'name another run, or a .safetensors file in one'
-    with reading(f'{path} is missing or damaged', advice), safe_open(path, 'pt') as f:
-        weights = {name: f.get_tensor(name) for name in f.keys()}
-        about = f.metadata() or {}
+    with reading(f'{path} is missing or damaged', advice):
+        content = regular(path).read_bytes()  # at once: a run may be writing the next one
+        weights = load(content)
+        header_length = int.from_bytes(content[:8], 'little')
+        about = json.loads(content[8:8 + header_length]).get('__metadata__', {})
         step = int(about.get('step', 0))
     if 'sha256' in about and about['sha256'] != digest(weights, step):
         raise Mistake(f'{path} is damaged: its tensors are not those of its checksum; {advice}')
@@ -231,6 +233,7 @@ def read_last(out_dir):
     path = Path(out_dir) / 'last.pt'
     advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
     with reading(f'{path} is missing or damaged', advice):
+        regular(path)
         with zipfile.ZipFile(path) as z:
             if z.testzip():  # torch.load does not compare checksums
                 raise ValueError('a checksum differs')

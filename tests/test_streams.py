@@ -1,0 +1,142 @@
+"""Signals, standard streams that are closed or full, and disks that fail: the user gets one line, and the run goes on."""
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers import ROOT, before_step, equal, fails, go, losses, weights
+
+import train
+
+PYTHON = sys.executable
+POSIX = pytest.mark.skipif(os.name != 'posix', reason='needs a POSIX shell')
+
+
+def shell(line, **settings):
+    return subprocess.run(['bash', '-c', line], cwd=ROOT, capture_output=True, text=True, **settings)
+
+
+# ---- signals
+
+def test_ctrl_c_twice_within_two_seconds_is_once(tiny, tmp_path, monkeypatch, capfd):
+    def twice():
+        for _ in range(2):      # as uv and batch systems send it
+            signal.raise_signal(signal.SIGINT)
+    before_step(monkeypatch, 2, twice)
+    with pytest.raises(SystemExit) as e:
+        go(*tiny, f'--out_dir={tmp_path}')
+
+    said = capfd.readouterr()
+    assert e.value.code == 130 and said.err == 'stopping after this step\n' and 'stopped at step 3' in said.out
+
+
+def test_ctrl_c_long_after_another_one_ends_at_once(tiny, tmp_path, monkeypatch):
+    clock = iter([0.0, 2.5])
+
+    def twice():
+        with monkeypatch.context() as patch:
+            patch.setattr('engine.device.time.monotonic', lambda: next(clock))
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+    before_step(monkeypatch, 2, twice)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(*tiny, f'--out_dir={tmp_path}')
+
+
+@POSIX
+def test_a_signal_that_is_ignored_as_under_nohup_stays_so(tiny, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        before_step(monkeypatch, 2, lambda: signal.raise_signal(signal.SIGHUP))
+        go(*tiny, f'--out_dir={tmp_path}')
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert len([row for row in losses(tmp_path)]) > 6
+
+
+# ---- standard streams
+
+PROGRAMS = ['sample.py --ckpt=trained/aot_stdlib --max_new_tokens=3', 'analyze.py --help', 'prepare/text.py --help',
+            'bench.py --help', 'eval.py --help', 'train.py --help', 'course/check.py 1', '-m docs.configs']
+
+
+@POSIX
+@pytest.mark.slow
+@pytest.mark.parametrize('words', PROGRAMS)
+def test_closed_and_full_streams_bring_no_traceback(words):
+    line = f'{PYTHON} -X utf8 {words}'
+    for streams in ('>&-', '2>&-', '>&- 2>&- <&-'):
+        done = shell(f'{line} {streams}')
+        assert 'Traceback' not in done.stderr + done.stdout, streams
+    head = shell(f'set -o pipefail; {line} | head -c 1')
+    assert 'Error' not in head.stderr and head.returncode in (0, 1, 141)
+    full = shell(f'{line} > /dev/full')
+    assert full.returncode == 1 and full.stderr.count('\n') <= 1 and 'Traceback' not in full.stderr
+
+
+@POSIX
+@pytest.mark.slow
+def test_a_run_without_standard_streams_is_the_run_with_them(tiny, text_run, tmp_path):
+    words = ' '.join(tiny)
+    done = shell(f'{PYTHON} train.py {words} --out_dir={tmp_path} >&- 2>&- <&-')
+
+    assert done.returncode == 0 and len(losses(tmp_path)) > 6
+
+
+# ---- the disk
+
+@pytest.mark.parametrize('name, number', [
+    ('replace', errno.ESTALE), ('replace', errno.EISDIR), ('fsync', errno.EIO), ('fsync', errno.EDQUOT),
+    ('replace', errno.ENOENT)])
+@pytest.mark.parametrize('at', [1, 3])
+def test_a_disk_that_fails_is_one_line_and_the_run_goes_on(name, number, at, tiny, tmp_path, capsys, monkeypatch):
+    go(*tiny, f'--out_dir={tmp_path}/whole')
+    calls = []
+    real = getattr(os, name)
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) > 4 + at:     # after the checkpoint of step 0
+            raise OSError(number, os.strerror(number))
+        return real(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, failing)
+        said = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/run')
+    assert 'could not write' in said and '--init_from=resume --out_dir=' in said
+    assert not list((tmp_path / 'run').glob('*.new'))
+
+    go('--init_from=resume', f'--out_dir={tmp_path}/run')
+    assert losses(tmp_path / 'run') == losses(tmp_path / 'whole')
+    assert equal(weights(tmp_path / 'run', 'last'), weights(tmp_path / 'whole', 'last'))
+
+
+def test_a_fork_that_fails_keeps_its_traceback(tiny, tmp_path, monkeypatch):
+    def fail():
+        open(tmp_path / 'not there')
+    before_step(monkeypatch, 1, fail)
+
+    with pytest.raises(FileNotFoundError):
+        go(*tiny, f'--out_dir={tmp_path}/a')
+
+
+def test_weights_are_read_whole_while_a_run_writes_them(tiny, tmp_path, monkeypatch):
+    """The next weights come into their place between any two openings of the file."""
+    from weights import runs
+    go(*tiny, f'--out_dir={tmp_path}/a')
+    go(*tiny, '--seed=7', f'--out_dir={tmp_path}/b')
+    path = tmp_path / 'a' / 'best.safetensors'
+    content = [path.read_bytes(), (tmp_path / 'b' / 'best.safetensors').read_bytes()]
+
+    def replaced(event, arguments):
+        if event == 'open' and str(arguments[0]) == str(path) and content:
+            os.replace(tmp_path / 'next', path)
+            (tmp_path / 'next').write_bytes(content.pop(0))
+    (tmp_path / 'next').write_bytes(content.pop())
+    sys.addaudithook(replaced)
+    found, _ = runs.read_weights(path)
+    content.clear()
+    assert all(isinstance(tensor, torch.Tensor) for tensor in found.values())
