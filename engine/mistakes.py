@@ -31,8 +31,8 @@ def reading(problem, advice='get it again'):
 
 
 def regular(path):
-    """A path, as a Path. Raises ValueError if there is something else than a file, such as a pipe or
-    a device, which may have no end."""
+    """A path, as a Path. Raises ValueError if something else than a file is there, such as a pipe,
+    or a device, which may have no end."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise ValueError('it is no file')
