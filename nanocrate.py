@@ -71,7 +71,10 @@ class PictureReader:
         for picture in pictures:
             if isinstance(picture, Image.Image):
                 picture = to_8_bits(picture, channels)
-            pixels = np.atleast_3d(np.asarray(picture))
+            pixels = np.asarray(picture)
+            if pixels.ndim < 2:
+                raise Mistake('one picture is no batch; give [picture]')
+            pixels = np.atleast_3d(pixels)
             if pixels.dtype != np.uint8 or pixels.shape[2] != channels:
                 raise Mistake(f'pictures are uint8 (H, W, {channels}) here, and this is '
                               f'{pixels.dtype} {pixels.shape}; convert it')

@@ -62,10 +62,19 @@ class Step(NamedTuple):
 
 def inside(model, *inputs):
     """Yields a Step for each layer. inputs: what model.embed takes. A masked autoencoder sees all
-    patches here, because only its `embed` and `layers` are called."""
+    patches here, because only its `embed` and `layers` are called. Raises Mistake if `forward` of
+    the network sends other tokens to a layer than the layer before returns."""
     embed = needed(model, 'embed')
+    all_layers = needed(model, 'layers')
     z = embed(*inputs)
-    for layer in needed(model, 'layers'):
+    sent = tokens_of_forward(model, inputs)
+    # a masked autoencoder embeds otherwise in forward, so its tokens cannot be compared
+    is_comparable = len(sent) > 0 and same(sent[0], z[:1])
+    for l, layer in enumerate(all_layers):
+        if is_comparable and (l >= len(sent) or not same(sent[l], z[:1])):
+            raise Mistake(f'forward of {type(model).__name__} does more between its layers than '
+                          f'z = layer(z), before layer {l + 1}, so its layers cannot be looked at '
+                          'one by one; see docs/extend.md')
         attention = getattr(layer, 'attn', None)
         if attention is None:
             step = Step(layer, None, z, normed=None, update=None, half=None, after=layer(z))
@@ -73,6 +82,28 @@ def inside(model, *inputs):
             step = Step(layer, attention, z, *watch(layer, z))
         yield step
         z = step.after
+
+
+@torch.no_grad()
+def tokens_of_forward(model, inputs):
+    """The tokens (1, N, d) that each layer gets in model(*inputs), for the first sample alone."""
+    sent = []
+    thread = threading.get_ident()
+
+    def record(layer, arguments):
+        if threading.get_ident() == thread:
+            sent.append(arguments[0])
+
+    with contextlib.ExitStack() as hooks, torch.random.fork_rng(devices=[]):
+        for layer in model.layers:
+            hooks.enter_context(layer.register_forward_pre_hook(record))
+        model(*[part[:1] for part in inputs])
+    return sent
+
+
+def same(a, b):
+    """Whether tokens are the same up to rounding, which is that of bfloat16."""
+    return a.shape == b.shape and bool((a - b).norm() <= 0.05 * b.norm())
 
 
 def watch(layer, z):

@@ -14,6 +14,7 @@ from engine.device import choose_device
 from engine.mistakes import Mistake
 from engine.settings import check_ranges
 from tasks import kind_of
+from tasks.arrays import ArraySplit
 from tasks.dataset import dataset_of
 from tasks.pictures import ImageSplit, labelled_pictures_of, named, seen
 from tasks.regression import Prompts
@@ -223,6 +224,9 @@ def batches(c, net, n):
         samples = [pictures(c, net, n)]
     elif net.reads == 'text':
         samples = texts(c, net, n)
+    elif net.reads == 'arrays':
+        split = ArraySplit(*dataset_of(c, net.run, net.name))
+        samples = next(split.fixed(n, 1))[:1]               # (x,)
     else:
         samples = prompts(c, net, n)
 

@@ -5,7 +5,9 @@ import torch
 from helpers import golden_pictures
 from insides import fresh
 
+import model_aot
 from analysis import layers
+from engine.mistakes import Mistake
 
 
 @pytest.mark.parametrize('part, named', [
@@ -31,3 +33,18 @@ def test_the_measures_of_the_released_code(name):
         assert found == pytest.approx((want['coding_rate_mean'], want['coding_rate_std']), rel=1e-3)
         found = 1 - share.mean().item(), share.std(correction=0).item()
         assert found == pytest.approx((want['zero_fraction_mean'], want['zero_fraction_std']), abs=2e-4)
+
+
+def test_a_network_that_does_more_between_its_layers_is_refused():
+    class Skips(model_aot.AoT):
+        def forward(self, x, y=None):
+            z = first = self.embed(x)
+            for layer in self.layers:
+                z = layer(z) + first
+            return self.read(z, y)
+    network = Skips(model_aot.AoTConfig(block_size=8, vocab_size=9, n_layer=3, n_head=2, n_embd=16)).eval()
+    ids = torch.arange(8)[None] % 9
+
+    with pytest.raises(Mistake, match='before layer 2'):
+        list(layers.inside(network, ids))
+    assert len(list(layers.inside(model_aot.AoT(network.config).eval(), ids))) == 3
