@@ -13,6 +13,7 @@ A layer that somebody wrote may look at earlier tokens in another way. Then a ca
 So `agrees` tries the cache first. If the logits differ, the whole text is read again for each new
 token.
 """
+import copy
 import warnings
 from bdb import BdbQuit
 
@@ -158,21 +159,16 @@ class Past:
         return sums
 
 
-def private_copy(module):
-    """A copy of a module and of all modules inside, in evaluation mode, with the same weights. To
-    set an attribute of the copy does not change the module."""
-    new = type(module).__new__(type(module))    # not copy.copy, which parametrized modules refuse
-    new.__dict__.update(module.__dict__)
-    new.training = False
-    # a compiled module is for training, and so is a `forward` of this module alone, see
-    # recompute_layers in engine/compiled.py and spare_logits in engine/chunked_loss.py
-    new._compiled_call_impl = None
-    new.__dict__.pop('forward', None)
-    new._parameters = dict(module._parameters)
-    new._buffers = dict(module._buffers)
-    new._modules = {}
-    for name, child in module._modules.items():
-        new._modules[name] = None if child is None else private_copy(child)
+def private_copy(model):
+    """A copy of a network, in evaluation mode, with the same weights. To set an attribute of a
+    module of the copy does not change the network."""
+    memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    new = copy.deepcopy(model, memo).eval()     # which takes what is in the memo as it is
+    for module in new.modules():
+        # a compiled module is for training, and so is a `forward` of this module alone, see
+        # recompute_layers in engine/compiled.py and spare_logits in engine/chunked_loss.py
+        module._compiled_call_impl = None
+        module.__dict__.pop('forward', None)
     return new
 
 

@@ -374,3 +374,28 @@ def test_a_stop_token_ends_a_sequence():
         assert 3 not in row or set(row[row.index(3):]) == {3}
     first = model.generate(x[:1], 1, temperature=0)[0, -1].item()
     assert model.generate(x[:1], 50, temperature=0, stop_token=first).shape == (1, 5)
+
+
+class LikeTheFirst(model_aot.AoT):
+    """Each attention adds what that of the first layer has kept in an attribute, and knows it from a list."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        first = self.layers[0].attn
+        first.register_forward_hook(lambda attn, z, update: setattr(attn, 'kept', update))
+        for layer in self.layers[1:]:
+            layer.attn.others = [first]
+            layer.attn.register_forward_hook(lambda attn, z, update: update + attn.others[0].kept)
+
+
+def test_modules_that_know_each_other_know_the_copies():
+    torch.manual_seed(0)
+    network = LikeTheFirst(model_aot.AoTConfig(block_size=32, vocab_size=11, n_layer=3, n_head=2, n_embd=16)).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    network(ids[:, :1])                     # something is kept that is not of this text
+    expected = ids
+    for _ in range(12):
+        expected = torch.cat([expected, network(expected)[0][:, -1:].argmax(-1)], 1)
+    network(ids[:, :1])
+
+    assert network.generate(ids, 12, 0.0).tolist() == expected.tolist()
