@@ -18,6 +18,7 @@ import warnings
 from bdb import BdbQuit
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from engine.mistakes import Mistake
 
@@ -159,11 +160,21 @@ class Past:
         return sums
 
 
+class SharedTensors(TorchFunctionMode):
+    """In its block, copy.deepcopy takes tensors as they are."""
+
+    def __torch_function__(self, function, types, arguments=(), settings=None):
+        if function is torch.Tensor.__deepcopy__:
+            return arguments[0]
+        return function(*arguments, **(settings or {}))
+
+
 def private_copy(model):
-    """A copy of a network, in evaluation mode, with the same weights. To set an attribute of a
+    """A copy of a network, in evaluation mode, with the same tensors. To set an attribute of a
     module of the copy does not change the network."""
-    memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    new = copy.deepcopy(model, memo).eval()     # which takes what is in the memo as it is
+    memo = {id(weight): weight for weight in model.parameters()}
+    with SharedTensors():
+        new = copy.deepcopy(model, memo).eval()     # which takes what is in the memo as it is
     for module in new.modules():
         # a compiled module is for training, and so is a `forward` of this module alone, see
         # recompute_layers in engine/compiled.py and spare_logits in engine/chunked_loss.py
