@@ -219,7 +219,7 @@ def locked(out_dir):
     process has the lock. Workers that this process forks do not keep it."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        lock = open(out_dir / '.lock', 'a')
+        lock = open(out_dir / '.lock', 'ab')
     except OSError as e:
         raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '
                       '--out_dir') from None

@@ -1,6 +1,8 @@
 """docs/features.ipynb: its cells run, twice in one process, and print what is stored in it."""
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from helpers import ROOT
@@ -26,6 +28,9 @@ def test_numbers_in_its_prose_are_those_that_a_cell_has_printed():
 
 @pytest.mark.slow
 def test_the_cells_print_again_what_is_stored_and_a_second_time_the_same():
+    # what it prints when it draws the pictures is in no stored result
+    subprocess.run([sys.executable, ROOT / 'prepare' / 'shapes.py', '--once', '--out', ROOT / 'data' / 'shapes'],
+                   check=True)
     results = run_tour(CODE + CODE, ROOT / 'docs')
     first, second = results[:len(CODE)], results[len(CODE):]
 
