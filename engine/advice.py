@@ -34,7 +34,7 @@ def advice_of(e):
         return f'{text}; {hint}'
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
-    if 'DataLoader worker' in text:
+    if is_lost_reader(e):
         return ('a process that reads pictures was ended, perhaps for lack of memory; go on with '
                 '--init_from=resume, and fewer --workers')
     if is_lost_process(e):
@@ -79,6 +79,11 @@ def is_lack_of_memory(e):
         return True
     words_of_torch = 'out of memory|allocate memory|not enough memory'
     return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
+
+
+def is_lost_reader(e):
+    """Whether PyTorch says that a process which reads pictures has ended."""
+    return isinstance(e, RuntimeError) and 'DataLoader worker' in str(e)
 
 
 def is_lost_process(e):

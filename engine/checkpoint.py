@@ -8,6 +8,8 @@ needed too.
     log.jsonl           a line for each logged step and each validation
     curve.png           the losses, at the end
 
+A process that writes there holds a lock on the empty file .lock.
+
 With keep_checkpoints there is also a step_N.safetensors of every validation, and eval.py adds its
 results.
 
@@ -131,8 +133,9 @@ class RunDirectory:
             loggers.check_libraries(c)  # one that is missing is noticed before anything is written
 
         self.lock = locked(self.out)
-        for path in self.out.glob('*.[0-9]*.new'):  # of a process that was killed
-            path.unlink()
+        for name in FILES:
+            for path in self.out.glob(f'{name}.[0-9]*.new'):  # of a process that was killed
+                path.unlink()
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
         log_path = self.out / 'log.jsonl'

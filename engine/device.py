@@ -182,10 +182,10 @@ def autocast(device, dtype):
 # ---- signals ------------------------------------------------------------------------------------
 
 def catch_signals():
-    """A list to which the first signal of STOP is appended, so that the loop can end in order. One
-    that comes two seconds later, or still later, ends the program at once. (uv and batch systems
-    send each twice.) A signal that is ignored, as under nohup, stays so. Python lets only the main
-    thread of a program catch them."""
+    """A list to which the first signal of STOP is appended, so that the loop can end in order.
+    Another one, more than two seconds later, ends the program at once. One that comes sooner counts
+    as the same, because uv and batch systems send each signal twice. A signal that is ignored, as
+    under nohup, stays ignored. Python lets only the main thread of a program catch signals."""
     caught = []
     times = []
 
@@ -206,7 +206,7 @@ def catch_signals():
 
 
 def say_at_once(line):
-    """Write a line on standard error from a signal's handler, in the middle of whatever runs. print
-    cannot: it may be at work already."""
+    """Write a line on standard error from a signal's handler. print cannot be used there, because
+    the signal may have come in the middle of another print."""
     with contextlib.suppress(OSError):
         os.write(2, f'{line}\n'.encode())

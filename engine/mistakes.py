@@ -64,8 +64,8 @@ def one_line_errors():
 
 
 def open_missing_streams():
-    """Where the user has closed a standard stream, as `>&-` does, use none that somebody reads. The
-    next file that the program opens would have its number."""
+    """Open os.devnull in the place of a standard stream that the user has closed, as `>&-` does.
+    Else the next file that the program opens would get the number of that stream."""
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))
@@ -78,7 +78,7 @@ def printing():
     try:
         yield
     except OSError as e:
-        if e.filename is None:  # print may have raised it. If this line can be printed, it has not
+        if e.filename is None:  # perhaps print has raised it: then this print fails too
             print_or_end('\n')
         raise
     finally:

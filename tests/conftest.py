@@ -12,6 +12,7 @@ from helpers import (JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, PICTURE_KINDS, 
 
 from analysis import figures
 from engine import curve as curve_of_run, plots
+from engine.device import STOP
 from lib.pictures import save_arrays, save_pack
 from tasks.tokenizer import Tokenizer
 
@@ -168,7 +169,7 @@ def undrawn(monkeypatch):
 @pytest.fixture(autouse=True)
 def signals():
     """A run takes note of signals until its process ends. Here other tests follow."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in STOP}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
