@@ -50,10 +50,10 @@ def compressed_rate(W, eps=0.5):
 def objective(Z, W, lam, eps=0.5):
     """What CRATE maximizes, eq. (1): R(Z) - R^c(Z; U_[K]) - lam |Z|_0. Z (.., N, d), W (.., K, N,
     p) as in compressed_rate -> (..). As the paper prints it, the rates are per token, while |Z|_0
-    counts the non-zeros of all tokens."""
+    counts the non-zeros of all tokens. lam: a number, or a tensor that broadcasts with Z."""
     rate_reduction = coding_rate(Z, eps) - compressed_rate(W, eps)
-    zero_norm = (Z != 0).sum((-2, -1))                      # |Z|_0
-    return rate_reduction - lam * zero_norm.to(rate_reduction.device)
+    weighted = (lam * (Z != 0)).sum((-2, -1))               # lam |Z|_0
+    return rate_reduction - weighted.to(rate_reduction.device)
 
 
 def compressed_rate_gradient(Z, U, eps=0.5):
@@ -148,9 +148,10 @@ def dictionaries(d, generator=None):
 
 def lasso_objective(Z, Y, D, lam):
     """lam |z|_1 + 1/2 |y - D z|^2 of each token: the objective of eq. (16), for Z >= 0, with a
-    factor 1/2. Y (.., N, d), D (d, m), Z (.., N, m) -> (.., N); in CRATE m = d."""
+    factor 1/2. Y (.., N, d), D (d, m), Z (.., N, m) -> (.., N); in CRATE m = d. lam: a number, or
+    a tensor that broadcasts with Z."""
     error = Y - Z @ D.mT                                    # y - D z: (.., N, d)
-    return lam * Z.abs().sum(-1) + error.square().sum(-1) / 2
+    return (lam * Z.abs()).sum(-1) + error.square().sum(-1) / 2
 
 
 def ista_step(Z, Y, D, eta, lam):

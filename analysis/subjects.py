@@ -1,6 +1,7 @@
 """What analyze.py looks at: trained networks, the same ones with random weights, and the pictures,
 texts or prompts that they read."""
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,8 @@ KINDS = {
     'tokens': ['images', 'text'],
     'attention': ['images', 'text'],
 }
+# commands about the class token and the patches of pictures
+OF_PATCHES = 'pca', 'segment', 'objects', 'attention'
 # commands that show no random weights beside a network
 WITHOUT_RANDOM_WEIGHTS = 'tokens', 'pca', 'objects', 'page'
 # commands that can show layers without `attn`
@@ -140,7 +143,7 @@ def problem_with(c, command, net):
                     'leave it out')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         return f'has one head, and this command is about several subspaces; {another_run}'
-    if command in ('pca', 'segment', 'objects', 'attention'):
+    if command in OF_PATCHES:
         if hasattr(layers.attentions(net.model)[0], 'memberships'):
             return ('is of ToST: its TSSA compares no tokens and has no class token; '
                     f'{another_run}')
@@ -148,11 +151,25 @@ def problem_with(c, command, net):
     if net.reads not in KINDS.get(command, [net.reads]):
         kinds = ' or '.join(KINDS[command])
         return f'reads {net.reads}, and {command} is for {kinds}; {another_run}'
+    if command in OF_PATCHES and net.reads == 'images':
+        n_patches = math.prod(net.patches)
+        n_tokens = count_tokens(net)
+        if n_tokens != 1 + n_patches:
+            return (f'makes {n_tokens} tokens of a picture, and {command} is for a class token and '
+                    f'{n_patches} patches; {another_run}')
     if c.image and net.reads != 'images':
         return f'reads {net.reads}; leave --image out'
     if c.start and net.reads != 'text':
         return f'reads {net.reads}; leave --start out'
     return ''
+
+
+@torch.no_grad()
+def count_tokens(net):
+    """How many tokens a network makes of a picture."""
+    config = net.model.config
+    picture = torch.zeros(1, config.channels, *config.image_size, device=net.device)
+    return net.model.embed(picture).size(1)
 
 
 def which_layer(c, model):

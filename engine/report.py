@@ -51,7 +51,7 @@ def sizes_of(config, kind):
             patch_height, patch_width = networks.as_pair(config.patch_size)
             pictures += f' in patches of {patch_height} x {patch_width}'
         words.append(pictures)
-    elif hasattr(config, 'block_size'):
+    elif kind != 'arrays' and hasattr(config, 'block_size'):
         words.append(f'context {config.block_size}')
     return ', '.join(words)
 

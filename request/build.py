@@ -56,9 +56,9 @@ def config_for(name, network_settings, meta, folder='the dataset'):
 def unreadable(name, kinds, kind, folder):
     """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
     It says what to type."""
-    if not SMALL_DATASET.keys() & kinds:
-        return Mistake(f'{folder} holds {kind}, model={name} does not read that; choose another '
-                       '--dataset or --model')
+    if kind == 'arrays' or not SMALL_DATASET.keys() & kinds:
+        return Mistake(f'{folder} holds {kind}, model={name} reads {" or ".join(kinds)}; choose '
+                       'another --dataset or --model, or write a task, see docs/extend.md')
     dataset = SMALL_DATASET[kinds[0]]
     words = f'--model={name} --dataset={dataset}'
     # of dino it is train_crate_dino_shapes.py

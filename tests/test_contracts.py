@@ -393,17 +393,61 @@ def test_what_a_layer_learns_of_its_sparsity_is_logged(words_of, tmp_path, monke
     assert rows[0]['lam_1'] == 0.25 and rows[-1]['lam_1'] != 0.25
 
 
-def test_a_page_refuses_any_weight_that_it_does_not_know(picture_run, pictures_data, tmp_path, capsys, monkeypatch):
-    plain = model_crate.PatchEmbedding.__init__
+@pytest.fixture
+def with_registers(picture_run, tmp_path, monkeypatch):
+    """A run of a CRATE with two tokens behind the patches."""
+    plain, embed = model_crate.PatchEmbedding.__init__, model_crate.PatchEmbedding.forward
 
     def with_registers(self, c):
         plain(self, c)
         self.registers = nn.Parameter(torch.zeros(1, 2, c.n_embd))
+
+    def forward(self, x):
+        z = embed(self, x)
+        return torch.cat((z, self.registers.expand(len(z), -1, -1)), dim=1)
     monkeypatch.setattr(model_crate.PatchEmbedding, '__init__', with_registers)
+    monkeypatch.setattr(model_crate.PatchEmbedding, 'forward', forward)
     run = open_run(picture_run)
     run.weights['embed.registers'] = torch.zeros(1, 2, run.network['n_embd'])
-    write_run(tmp_path / 'a', load_model(run), run.settings, run.data)
+    write_run(tmp_path / 'registers', load_model(run), run.settings, run.data)
+    return tmp_path / 'registers'
 
-    said = fails(capsys, analyze.main, 'page', f'--ckpt={tmp_path}/a', f'--data_dir={pictures_data}',
+
+def test_a_page_refuses_any_weight_that_it_does_not_know(with_registers, pictures_data, tmp_path, capsys):
+    said = fails(capsys, analyze.main, 'page', f'--ckpt={with_registers}', f'--data_dir={pictures_data}',
                  f'--out={tmp_path}/page.html')
     assert 'embed.registers' in said and not (tmp_path / 'page.html').exists()
+
+
+@pytest.mark.parametrize('command', ['attention', 'pca', 'segment', 'objects'])
+def test_what_is_drawn_of_patches_refuses_other_tokens(command, with_registers, pictures_data, tmp_path, capsys):
+    n_tokens = load_model(open_run(with_registers)).embed.pos.shape[1] + 2
+    said = fails(capsys, analyze.main, command, f'--ckpt={with_registers}', f'--data_dir={pictures_data}',
+                 f'--out={tmp_path}/a.png')
+    assert f'{n_tokens} tokens' in said and not (tmp_path / 'a.png').exists()
+
+
+def test_layers_are_measured_with_any_tokens(with_registers, pictures_data, tmp_path):
+    analyze.main(['layers', f'--ckpt={with_registers}', f'--data_dir={pictures_data}', '--num_samples=4',
+                  f'--out={tmp_path}/a.png'])
+    assert (tmp_path / 'a.png').exists()
+
+
+def test_muon_takes_apart_a_parametrized_qkv():
+    plain = text_network('aot', attn='mhsa')
+    other = text_network('aot', attn='mhsa')
+    other.load_state_dict(plain.state_dict())
+    for layer in other.layers:
+        nn.utils.parametrize.register_parametrization(layer.attn.QKV, 'weight', nn.Identity())
+    nn.utils.parametrize.ParametrizationList.matrices = ('original',)
+    try:
+        steps = [optim.build(model, 'muon', 1e-3, 0.02, (0.9, 0.95), 0.0, 0.95) for model in (plain, other)]
+    finally:
+        del nn.utils.parametrize.ParametrizationList.matrices
+    x = torch.randint(0, plain.config.vocab_size, (2, 9))
+    for model, optimizers in zip((plain, other), steps):
+        model(x[:, :-1], x[:, 1:])[1].backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    for a, b in zip(plain.layers, other.layers):
+        assert torch.equal(a.attn.QKV.weight, b.attn.QKV.weight)

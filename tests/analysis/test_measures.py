@@ -8,8 +8,8 @@ import torch
 from helpers import ROOT
 
 from analysis.measures import (coding_rate, compressed_rate, compressed_rate_gradient, denoise,
-                               denoising_weights, lasso_minimizer, noisy_mixture, nonzeros, objective, passing,
-                               released_rate, snr)
+                               denoising_weights, lasso_minimizer, lasso_objective, noisy_mixture, nonzeros,
+                               objective, passing, released_rate, snr)
 
 
 def tokens(*shape, seed=0):
@@ -41,6 +41,11 @@ def test_the_objective_by_hand():
     W = torch.stack([Z[:, :2], Z[:, 2:]])
     whole, each = 4 * math.log(1 + 4), 2 * math.log(1 + 2)              # d / N = 1 and p / N = 1/2, times 2^2
     assert objective(Z, W, 0.1, eps=1.0).item() == pytest.approx((whole - 2 * each) / 2 - 0.4)
+    of_channels, of_tokens = torch.tensor([0.1, 0.2, 0.3, 1.0]), torch.tensor([[0.1], [0.2], [0.3], [0.4]])
+    assert objective(Z, W, of_channels, eps=1.0).item() == pytest.approx((whole - 2 * each) / 2 - 1.6)
+    assert objective(Z, W, of_tokens, eps=1.0).item() == pytest.approx((whole - 2 * each) / 2 - 1.0)
+    Y = torch.zeros(4, 4)
+    assert lasso_objective(Z, Y, torch.eye(4), of_channels).tolist() == pytest.approx([2.2, 2.4, 2.6, 4.0])
 
 
 @pytest.mark.parametrize('N', [3, 4, 20])
