@@ -89,6 +89,7 @@ class TrainConfig:
     eval_iters: int = 100                   # validation batches, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
+    patience: int = 0                       # stop after so many validations without a better one
     show_samples: bool = True               # print what the network writes at validations
     log_interval: int = 10                  # steps between printed and logged training losses
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer
@@ -177,6 +178,8 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     step = 0
     seen = 0  # tokens, pictures or prompts of all steps and processes
     best_error = math.inf
+    best_step = 0
+    later_errors = []  # of the validations since the best one
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
@@ -186,6 +189,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         if seen is None:  # of a run by an earlier version, which had rows of one length
             seen = step * task.rows_per_step * task.tokens_per_row
         best_error = request.checkpoint.best_error
+        best_step = request.checkpoint.best_step
         training_seconds = request.checkpoint.training_seconds
         if step > c.max_iters:
             raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger '
@@ -279,21 +283,27 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                     is_best = error is None or error < best_error
                     if is_best:
                         run.save_weights('best', eval_model, step)
-                    if error is not None:
-                        best_error = min(best_error, error)
+                        best_error = error
+                        best_step = step
+                        later_errors = []
+                    else:
+                        later_errors.append(error)
                     if c.keep_checkpoints:
                         run.save_weights(f'step_{step}', eval_model, step)
 
-                    if c.target_loss != 0 and metrics['loss'] <= c.target_loss:
-                        print_main(f'target loss {c.target_loss} reached at step {step} after '
-                                   f'{clock.training_seconds:.1f} s of training')
+                    got_worse = report.got_worse(task, step, best_step, best_error, later_errors)
+                    if got_worse:
+                        print_main(f'{progress}  {got_worse}')
+                    reason = reason_to_end(c, metrics, step, best_step)
+                    if reason:
+                        print_main(f'{progress}  ends: {reason}')
                         finished = True
 
                 optim.to_train(optimizers, trained_weights)
                 if not validated:  # one batch looks at the weights before last.pt holds them
                     evaluate(raw_model, task, device, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, seen, best_error,
-                              clock.training_seconds)
+                              best_step, clock.training_seconds)
                 if stop_requested or finished:
                     break
                 last_save_time = time.monotonic()
@@ -388,12 +398,21 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         if signals:
             return 128 + signals[0]
         return 128 + signal.SIGTERM  # another process got the signal
-    report.print_end(c, step, clock.training_seconds, tasks.commands_to_try(c, task))
+    report.print_end(c, step, clock.training_seconds, got_worse, tasks.commands_to_try(c, task))
     return None
 
 
 def no_hook(*arguments):
     """Stands in for before_step and after_step, which few networks have."""
+
+
+def reason_to_end(c, metrics, step, best_step):
+    """Why a run ends with this validation, before max_iters; '' if it goes on."""
+    if c.target_loss != 0 and metrics['loss'] <= c.target_loss:
+        return f'the target loss of {c.target_loss} is reached'
+    if c.patience > 0 and step - best_step >= c.patience * c.eval_interval:
+        return f'no validation was better since step {best_step}'
+    return ''
 
 
 def dropout_seed(c, step):

@@ -31,6 +31,7 @@ from safetensors.torch import save as as_bytes  # save_file makes files that no 
 
 from engine.distributed import is_main
 from engine.mistakes import Mistake, reading
+from engine.settings import quoted
 from engine.writing import rename, write_file, write_new, writing
 
 FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png', 'results.csv',
@@ -64,7 +65,7 @@ def check_new(out_dir):
         return
     go_on = ''
     if 'last.pt' in names:
-        go_on = 'go on with --init_from=resume, '
+        go_on = f'go on with: python train.py --init_from=resume --out_dir={quoted(out_dir)}; or '
     raise Mistake(f'{out_dir} already holds a run ({", ".join(names)}); {go_on}replace it with '
                   '--overwrite=true, or name another --out_dir')
 
@@ -185,7 +186,8 @@ class RunDirectory:
             path = self.out / f'{name}.safetensors'
             rename(write_new_weights(path, on_cpu(weights_of(model)), step), path)
 
-    def save_last(self, model, average, optimizers, scaler, step, seen, best_error, seconds):
+    def save_last(self, model, average, optimizers, scaler, step, seen, best_error, best_step,
+                  seconds):
         """Write last.pt, from which `restore` in weights/runs.py goes on."""
         if not is_main():
             return
@@ -200,6 +202,7 @@ class RunDirectory:
             'step': step,
             'seen': seen,
             'best': best_error,
+            'best_step': best_step,
             'seconds': seconds,
         })
         with writing(self.out / 'log.jsonl'):

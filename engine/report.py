@@ -30,6 +30,8 @@ def print_plan(request, task, model, folder, device, step):
         passes = c.max_iters * task.rows_per_step / len(task.train)
         length += f', {passes:.3g} passes over the data'
     print_main(f'{length}; a validation every {c.eval_interval:,} steps')
+    if 0 < step == c.max_iters:
+        print_main('this run is finished; to go on, give a larger --max_iters')
 
     print_main(f'on {device}')
     if task.note:
@@ -68,9 +70,25 @@ def time_left(seconds):
     return f'  {timedelta(seconds=round(seconds))} left'
 
 
-def print_end(c, step, training_seconds, next_commands):
-    """What a finished run has made, and the commands that show it."""
+def got_worse(task, step, best_step, best_error, later_errors):
+    """What to say of a run whose validations get worse: that of best_step had the smallest error,
+    and at least two of the later ones lie more than 1% above it. '' otherwise."""
+    worse = [error for error in later_errors if error > best_error + 0.01 * abs(best_error)]
+    if len(worse) < 2:
+        return ''
+    words = f'best at step {best_step}; {len(worse)} validations since then are worse'
+    if task.kind != 'functions':  # which are drawn without end
+        passes = step * task.rows_per_step / len(task.train)
+        if passes > 10:
+            words += f', after {passes:.0f} passes over the data'
+    return words
+
+
+def print_end(c, step, training_seconds, got_worse, next_commands):
+    """What a finished run has made, and the commands that show it. got_worse: see there."""
     duration = timedelta(seconds=round(training_seconds))
     made = ', '.join(run_files(c.out_dir))
     print_main(f'done: {step:,} steps, {duration} of training; {c.out_dir} holds {made}')
+    if got_worse:
+        print_main(got_worse)
     print_main('now try: ' + '\n         '.join(next_commands))

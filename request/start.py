@@ -25,7 +25,7 @@ RANGES = {  # {(least, most): settings of train.py}
     (1, 10 ** 6): ('batch_size', 'gradient_accumulation_steps'),
     (0, NO_LIMIT): ('warmup_iters', 'warmup_epochs', 'lr_decay_iters', 'eval_epochs', 'muon_lr',
                     'min_lr', 'weight_decay', 'grad_clip', 'probe_interval', 'checkpoint_minutes',
-                    'sparsity', 'curriculum'),
+                    'sparsity', 'curriculum', 'patience'),
     (0, 10 ** 9): ('max_iters',),
     (0, 10 ** 6): ('epochs',),
     (0, 2 ** 32 - 1): ('seed',),
@@ -65,6 +65,8 @@ def read(files, typed, TrainConfig, AugmentConfig):
     else:
         from request import trained  # here: a new run reads no trained network
         if init_from == 'resume':
+            if not files and 'out_dir' not in requested:
+                requested['out_dir'] = with_default_config(requested, *classes)['out_dir']
             values, checkpoint = trained.settings_to_resume(requested, *classes)
         else:
             values, checkpoint = trained.settings_to_fine_tune(requested, bool(files), *classes)

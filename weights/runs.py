@@ -23,7 +23,7 @@ from engine.settings import EXPECTED, SIZE, cast, show
 from engine.writing import rename, write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
-             'better: train longer')
+             'better: its curve.png shows why')
 
 
 @dataclasses.dataclass
@@ -47,7 +47,8 @@ class Run:
     optimizers: list | None = None  # their states
     scaler: dict | None = None      # the state of the loss scale; {} unless in float16
     seen: int | None = None         # tokens, pictures or prompts; None: not written in last.pt
-    best_error: float = math.inf    # that of best.safetensors
+    best_error: float | None = math.inf  # that of best.safetensors
+    best_step: int = 0                   # and its step
     training_seconds: float = 0.0   # without validation
 
 
@@ -225,7 +226,9 @@ def open_last(out_dir):
     return dataclasses.replace(run, weights=last['weights'], step=last['step'],
                                average=last['average'], optimizers=last['optimizers'],
                                scaler=last['scaler'], seen=last.get('seen'),
-                               best_error=last['best'], training_seconds=last['seconds'])
+                               best_error=last['best'],
+                               best_step=last.get('best_step', last['step']),
+                               training_seconds=last['seconds'])
 
 
 def read_last(out_dir):
