@@ -1,4 +1,5 @@
 """Every command of the README and of docs/ runs, at toy size, and those of docs/papers.md are accepted."""
+import hashlib
 import io
 import re
 import shlex
@@ -17,13 +18,16 @@ from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
 
 from analysis import assets, denoising
+from engine.checkpoint import read_log
 from lib.pictures import save_arrays
 from lib.texts import save_benchmark
 from prepare import shapes
 from scoring import flops, probes
 from tasks import imagenet
 from tasks.tokenizer import Tokenizer
+from weights.runs import read_weights
 
+PAGES_SHA256 = '38dc8a9fbc02ef952ff4979b34348bb10906955f001e96e70aca4a93a5df2b05'
 DOWNLOADS = 'shakespeare_char|shakespeare|cifar10|imagenet|openwebtext|wikitext|ptb|lambada|cbt|gpt2_weights|' \
             'crate_alpha_weights|crate_lm_weights'
 
@@ -52,7 +56,8 @@ def place(tmp_path):
     masked_folders(tmp_path, tmp_path / 'VOCdevkit' / 'VOC2012', tmp_path / 'coco')
     for folder in ('assets', 'PHOTOS'):
         (tmp_path / folder).mkdir()
-    shutil.copy(ROOT / 'assets' / 'cat.jpg', tmp_path / 'assets')
+    for name in ('cat.jpg', 'pages.txt'):
+        shutil.copy(ROOT / 'assets' / name, tmp_path / 'assets')
     for i in range(12):
         Image.fromarray(drawn[i]).save(tmp_path / 'PHOTOS' / f'{i}.jpg')
     small = dict(image_size=64, patch_size=16, n_layer=2)
@@ -134,6 +139,40 @@ def test_commands_run(page, monkeypatch):
         else:
             monkeypatch.setattr(sys, 'stdin', io.StringIO('the\n'))  # what is typed
             run_here(*words)
+
+
+# ---- README's own text, at full size
+
+def test_the_text_of_readme_stays_as_it_is():
+    content = (ROOT / 'assets' / 'pages.txt').read_bytes()
+    assert hashlib.sha256(content).hexdigest() == PAGES_SHA256  # the numbers of README are of these bytes
+
+
+@pytest.mark.slow
+def test_readmes_own_text_is_learned_resumed_and_fine_tuned(tmp_path):
+    section = README.split('## Your own text and pictures')[1].split('\n## ')[0]
+    typed = [line.split('  #')[0] for line in re.findall(r'^python .*', section, re.M)
+             if 'mine' in line or 'tuned' in line]
+    (tmp_path / 'assets').mkdir()
+    shutil.copy(ROOT / 'assets' / 'pages.txt', tmp_path / 'assets')
+    for command in typed:
+        program, *words = shlex.split(command.removeprefix('python '))
+        done = subprocess.run([sys.executable, ROOT / program, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert 'best at step' not in done.stdout
+
+    promised = {float(number) for number in re.findall(r'\b\d\.\d\d\b', section)}
+    for name in ('mine', 'tuned'):
+        log = read_log(tmp_path / 'out' / name)
+        validations = {row['step']: row['loss'] for row in log if row['split'] == 'val'}
+        first, last = min(validations), max(validations)
+        assert min(validations, key=validations.get) == last
+        assert any(abs(validations[last] - number) < 0.06 for number in promised), validations
+        if name == 'mine':
+            assert last == 800 and validations[800] < validations[400] < validations[first]
+    begun = read_weights(ROOT / 'trained' / 'aot_stdlib' / 'best.safetensors')[0]
+    tuned = read_weights(tmp_path / 'out' / 'tuned' / 'best.safetensors')[0]
+    assert all(not torch.equal(begun[name], tuned[name]) for name in begun)
 
 
 # ---- docs/papers.md: what reproduces each table and figure
