@@ -269,8 +269,8 @@ def attention_in_pictures(c, nets, l, heads):
     for b, picture in enumerate(augment.visible(x)):
         draw_heads(axes[2 * b], picture, maps[b], top)
         image = draw_heads(axes[2 * b + 1], picture, random_maps[b], top)
-    bar = ("share of the class token's attention\n"
-           f'that a patch gets ({equal_weight:.1%} if all are alike)')
+    # short lines, because a figure of one picture is not high
+    bar = f'attention of the\nclass token ({equal_weight:.1%}\nif all are alike)'
     # any image will do for the bar, because all have one scale
     colour_bar = figure.colorbar(image, ax=axes, extend='max', aspect=40, label=bar)
     colour_bar.ax.yaxis.set_major_formatter(percentage)

@@ -232,6 +232,8 @@ def draw_part(seed, split, first, count, size, objects):
 
 def draw_splits(args):
     """{split: arrays as save_arrays takes them}. args: the values of `options`."""
+    total = args.train + args.val + args.test
+    print(f'drawing {total:,} pictures', flush=True)  # where there is no terminal, no bar tells it
     splits = {}
     for i, split in enumerate(COUNTS):
         count = getattr(args, split)

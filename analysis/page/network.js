@@ -370,6 +370,21 @@ const Network = (() => {
   const objective = (net, l, z, lam = 0.1) =>
     codingRate(z) - compressedRate(net, l, z) - lam * nonzeros(z) * z.data.length;
 
+  /** For each layer, of the states of `forward`: {name: {state, value}}, the measures of analyze.py layers, and R. R^c
+      and R are those of the tokens after attention, the others those of the tokens after the layer. */
+  function measures(net, states, lam) {
+    return net.layers.map((layer, l) => {
+      const made = states.filter(s => s.layer === l && !['start', 'code'].includes(s.step));
+      const last = made[made.length - 1], attended = layer.decodes ? last : made[0];
+      return {
+        compressed: {state: attended, value: compressedRate(net, l, attended.z)},
+        rate: {state: attended, value: codingRate(attended.z)},
+        nonzeros: {state: last, value: nonzeros(last.z)},
+        objective: {state: last, value: objective(net, l, last.z, lam)},
+      };
+    });
+  }
+
   /** Where the class token looks in head k: its weights over the patches, without itself; CRATE-MAE eq. (B.4). */
   function classMap(maps, k, n) {
     const row = Float64Array.from(maps.subarray(k * n * n + 1, k * n * n + n)), sum = row.reduce((a, b) => a + b, 0);
@@ -399,8 +414,8 @@ const Network = (() => {
     return {...net, tensors, turned: {}};
   }
 
-  return {bytesOf, open, forward, deviation, read, probabilities, predictPatches, reconstruct, codingRate, compressedRate,
-          nonzeros, objective, classMap, topMass, shuffled};
+  return {bytesOf, open, forward, deviation, read, probabilities, predictPatches, reconstruct, measures, classMap,
+          topMass, shuffled};
 })();
 
 if (typeof module !== 'undefined') module.exports = Network;

@@ -528,15 +528,10 @@ function makeBoard(net) {
     board.seconds = (performance.now() - began) / 1000;
   }
 
-  /** The states and attention weights of a network, and for each layer the measures of analyze.py layers. */
+  /** The states and attention weights of a network, and the measures of each layer. */
   function traced(some, chosen) {
     const trace = Network.forward(some, pictures ? state.picture : state.ids, chosen);
-    trace.measures = net.layers.map((layer, l) => {
-      const made = trace.states.filter(s => s.layer === l && !['start', 'code'].includes(s.step)).map(s => s.z);
-      const last = made[made.length - 1], attended = layer.decodes ? last : made[0];
-      return {compressed: Network.compressedRate(some, l, attended), rate: Network.codingRate(attended),
-              nonzeros: Network.nonzeros(last), objective: Network.objective(some, l, last, chosen.lam ?? c.lam)};
-    });
+    trace.measures = Network.measures(some, trace.states, chosen.lam ?? c.lam);
     return trace;
   }
 
@@ -588,20 +583,26 @@ function makeBoard(net) {
     frame(heat, 0, tokenIn(net) * high, heat.width, high, '#000', 1);
   }
 
-  /** The measures of the tokens here, and over layers. */
-  function drawMeasures(here) {
-    const {z, layer: l} = here, nats = v => `${short(v)} nats`;
+  /** The measures of this layer, which are the orange points, and their curves over all layers. Each number names the
+      tokens that were measured: for some measures they are those after attention, for others those after the layer. */
+  function drawMeasures({layer: l}) {
+    const nats = v => `${short(v)} nats`, shares = net.second ? [['nonzeros', 'not zero', percent, percent]] : [];
     numbers.replaceChildren(...[
-      ['compressed', 'Rᶜ', Network.compressedRate(used(), l, z), nats], ['rate', 'R', Network.codingRate(z), nats],
-      ['nonzeros', 'not zero', Network.nonzeros(z), percent],
-      ['objective', 'R − Rᶜ − λ|Z|₀', Network.objective(used(), l, z, options.lam), short],
-    ].filter(([what]) => net.second || what !== 'nonzeros').map(([what, name, value, form]) => el('div', {},
-      ...written(`${name} in ${nameOf(net, here)[0]}: `), number(what, form(value), net, l), curve(what, what === 'nonzeros' ? percent : short))));
+      ['compressed', 'Rᶜ', nats, short],
+      ['rate', 'R', nats, short],
+      ...shares,
+      ['objective', 'R − Rᶜ − λ|Z|₀', short, short],
+    ].map(([what, name, form, formOfCurve]) => {
+      const measure = board.trace.measures[l][what];
+      return el('div', {}, ...written(`${name} in ${nameOf(net, measure.state)[0]}: `),
+        number(what, form(measure.value), net, l), curve(what, formOfCurve));
+    }));
   }
 
   /** A measure over layers: now (a line), and as trained (dashed). */
   function curve(what, form) {
-    const values = board.trace.measures.map(m => m[what]), before = board.trained.measures.map(m => m[what]);
+    const points = board.trace.measures.map(m => m[what]), values = points.map(point => point.value);
+    const before = board.trained.measures.map(m => m[what].value);
     const L = values.length, most = Math.max(0, ...values, ...before), least = Math.min(0, ...values, ...before);
     const of = ['compressed', 'rate'].includes(what) ? 'attention' : 'layers';
     const width = 150, high = 97, span = most - least || 1;
@@ -620,7 +621,7 @@ function makeBoard(net) {
     }
     if (board.trained !== board.trace) svg.append(line(before, 'trained'));
     svg.append(line(values, 'now'), ...values.map((v, l) => el('circle', {cx: String(x(l)), cy: String(y(v)), r: '4',
-      class: l === current().layer ? 'here' : '', onclick: () => { state.place = l + 2; update(); }},
+      class: l === current().layer ? 'here' : '', onclick: () => { state.place = placeOf(points[l].state); update(); }},
       el('title', {}, `layer ${l + 1}: ${form(v)}`))));
     return svg;
   }
@@ -842,7 +843,7 @@ function sizeOf(net) {
 
 /** What the measures of a network are of, and what they do not mean. */
 function remarks(net) {
-  const found = ['Curves: over all layers; dashed as trained.'];
+  const found = ['Curves: over all layers; dashed as trained. The orange point is the number above it.'];
   if (!net.subspaces)
     found.push('Rᶜ: this attention has three projections, so a head has no one subspace. Rᶜ is that of its values, and '
       + 'nothing in this network is derived to lower it.');

@@ -36,11 +36,41 @@ async function shared() {
   check('the walk begins at the embedding', text('#where').includes('the embedding'));
   for (let i = 0; i < 40; i++) await key('body', 'ArrowRight');
   check('and ends after the last layer', !text('#where').includes('½'));
+  await measures();
   await press('.number');
   check('a number opens its equation', get('#explain').open && text('#explain').includes('eq. (8)')
     && text('#explain').includes('measures.py') && text('#explain').includes('Lesson 1'));
   await press('#explain button');
   check('and it closes', !get('#explain').open);
+}
+/** At every place of the walk, and for each measure of each network: the number in words is that of the one orange
+    point, and a press on this point goes to the tokens that the words name. */
+async function measures() {
+  const numberIn = text => parseFloat(text.replace('−', '-'));
+  const boxes = () => [...document.querySelectorAll('.numbers > div')];
+  const goTo = place => {
+    get('#place').value = place;
+    get('#place').dispatchEvent(new Event('input'));
+    return frame();
+  };
+  let compared = 0;
+  for (let place = 0; place <= Number(get('#place').max); place++) {
+    await goTo(place);
+    for (let i = 0; i < boxes().length; i++) {
+      const inWords = numberIn(boxes()[i].querySelector('.number').textContent);
+      const points = boxes()[i].querySelectorAll('.here');
+      const ofPoint = numberIn(points[0].textContent.split(': ')[1]);
+      const words = boxes()[i].textContent.split(':')[0], where = `at ${text('#where')}: ${words}`;
+      if (points.length !== 1 || inWords !== ofPoint) check(`${where} is ${inWords}, its point ${ofPoint}`, false);
+      points[0].dispatchEvent(new Event('click'));
+      await frame();
+      const names = text('#where').split('; ').map(state => state.split(' ')[0]);
+      if (!names.includes(words.split(' in ')[1])) check(`${where}; its point leads to ${text('#where')}`, false);
+      await goTo(place);
+      compared += 1;
+    }
+  }
+  check('measures are compared', compared > 20);
 }
 const table = '.board table';
 async function switches() {
@@ -110,7 +140,7 @@ async function texts() {
 }
 (async () => {
   await frame(); await frame();
-  await (get('#picture') ? pictures() : texts());
+  await (get('[data-mode=hide]') ? pictures() : get('#picture') ? shared() : texts());
   check('nothing is wider than the window', document.documentElement.scrollWidth <= innerWidth);
   check('no fault is shown', get('#fault').hidden);
   fault('a fault');

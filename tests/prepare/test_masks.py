@@ -46,3 +46,17 @@ def test_shapes_are_drawn_as_ever(script, expected, tmp_path):
     quarter of its own, and the label was that of the largest."""
     script.main(['--out', f'{tmp_path}/s', '--train', '250', '--val', '30', '--test', '10', '--size', '16'])
     assert {name: digest(tmp_path / 's' / f'{name}.npy')[:16] for name in expected} == expected
+
+
+@pytest.mark.parametrize('script', [shapes, shapes_many])
+def test_the_number_of_pictures_is_printed_before_the_first_is_drawn(script, tmp_path, monkeypatch, capsys):
+    printed = []
+
+    def draw(*arguments):
+        printed.append(capsys.readouterr().out)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shapes, 'draw', draw)
+    with pytest.raises(KeyboardInterrupt):
+        script.main(['--out', f'{tmp_path}/s', '--train', '1200', '--val', '30', '--test', '4'])
+    assert '1,234' in printed[0]
