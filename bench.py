@@ -8,7 +8,7 @@ round.
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
     python bench.py step --rows=tost,aot --n_layer=2 --n_embd=64 --n_head=4 --block_size=64
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py
-    python bench.py compare tost aot --seeds=3 --n_embd=128 --block_size=64
+    python bench.py compare tost aot --seeds=3 --n_embd=128 --n_head=4 --block_size=64
 
 A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, or x of any
 file model_x.py, with the sizes of its Config and 8 rows in a batch. Behind it stand words that say
