@@ -54,10 +54,10 @@ def place(tmp_path):
         save_arrays(tmp_path / 'data' / name, {split: (drawn, labels) for split in ('train', 'val')}, shapes.CLASSES)
     np.save(tmp_path / 'x.npy', drawn), np.save(tmp_path / 'y.npy', labels)
     masked_folders(tmp_path, tmp_path / 'VOCdevkit' / 'VOC2012', tmp_path / 'coco')
-    for folder in ('assets', 'PHOTOS'):
-        (tmp_path / folder).mkdir()
-    for name in ('cat.jpg', 'pages.txt'):
-        shutil.copy(ROOT / 'assets' / name, tmp_path / 'assets')
+    (tmp_path / 'PHOTOS').mkdir()
+    for name in ('assets/cat.jpg', 'docs/pages.txt'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     for i in range(12):
         Image.fromarray(drawn[i]).save(tmp_path / 'PHOTOS' / f'{i}.jpg')
     small = dict(image_size=64, patch_size=16, n_layer=2)
@@ -144,7 +144,7 @@ def test_commands_run(page, monkeypatch):
 # ---- README's own text, at full size
 
 def test_the_text_of_readme_stays_as_it_is():
-    content = (ROOT / 'assets' / 'pages.txt').read_bytes()
+    content = (ROOT / 'docs' / 'pages.txt').read_bytes()
     assert hashlib.sha256(content).hexdigest() == PAGES_SHA256  # the numbers of README are of these bytes
 
 
@@ -153,8 +153,8 @@ def test_readmes_own_text_is_learned_resumed_and_fine_tuned(tmp_path):
     section = README.split('## Your own text and pictures')[1].split('\n## ')[0]
     typed = [line.split('  #')[0] for line in re.findall(r'^python .*', section, re.M)
              if 'mine' in line or 'tuned' in line]
-    (tmp_path / 'assets').mkdir()
-    shutil.copy(ROOT / 'assets' / 'pages.txt', tmp_path / 'assets')
+    (tmp_path / 'docs').mkdir()
+    shutil.copy(ROOT / 'docs' / 'pages.txt', tmp_path / 'docs')
     for command in typed:
         program, *words = shlex.split(command.removeprefix('python '))
         done = subprocess.run([sys.executable, ROOT / program, *words], cwd=tmp_path, capture_output=True, text=True)
