@@ -76,8 +76,9 @@ def split_meta(folder, split, kind):
 
 def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or of another type or
-    shape."""
-    with reading(f'{path} is missing or damaged', 'prepare the dataset again'):
+    shape than meta.json said when the program began."""
+    problem = f'{path} is missing or damaged, or was changed under the run'
+    with reading(problem, 'prepare the dataset again'):
         array = np.load(path, mmap_mode='r')
         if array.dtype != dtype or array.shape != shape:
             raise ValueError(f'{array.dtype} {array.shape}, not {dtype} {shape}')

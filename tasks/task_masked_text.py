@@ -56,7 +56,7 @@ class HiddenTokens(NextToken):
     @classmethod
     def open_split(cls, c, config, folder, split):
         data = super().open_split(c, config, folder, split)
-        if data.counted is not None:
+        if data.some_counted:
             raise Mistake(f'{folder} says which tokens are to be learnt, but this network hides '
                           'tokens at random; give another --dataset')
         return data

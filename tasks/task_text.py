@@ -43,7 +43,7 @@ class NextToken(BaseTask):
 
     def metrics(self, out, loss, y):
         count = (y != -1).sum().item()
-        if self.valid.counted is not None:  # the tokens to learn are not all of the text
+        if self.valid.some_counted:  # the tokens to learn are not all of the text
             return count, {'loss': loss}
         # bits per token, times the tokens per byte of the whole split
         bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
@@ -64,7 +64,7 @@ class NextToken(BaseTask):
         if self.tokenizer is None:
             return ''
         # by model(x) alone, which every network has; weights/generate.py would be faster
-        ids = self.valid.tokens[:SAMPLE_PROMPT].tolist()
+        ids = self.valid.tokens()[:SAMPLE_PROMPT].tolist()
         for _ in range(SAMPLE_TOKENS):
             x = torch.tensor([ids[-self.tokens_per_row:]], device=self.device.name)     # (1, N)
             logits = model(x)[0][0, -1].float()                                         # (V,)

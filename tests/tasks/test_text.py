@@ -1,13 +1,14 @@
 """Text: batches of sequences, tokens that are hidden as in BERT, and training runs on both."""
 import json
 import math
+import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import TEXT, column, fails, go, run_here, save_text
+from helpers import TEXT, before_step, column, fails, go, run_here, save_text
 from lib.texts import write_tokens
 
 import eval as scores
@@ -27,11 +28,11 @@ from weights.surgery import load_model
 def test_what_is_saved_is_read_and_validation_sees_the_split_once(bytes_data):
     """Targets are one token ahead."""
     train, val = TextSplit(bytes_data / 'tiny', 'train', 16), TextSplit(bytes_data / 'tiny', 'val', 16)
-    assert bytes(train.tokens.astype(np.uint8)) + bytes(val.tokens.astype(np.uint8)) == TEXT.encode()
-    assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
+    assert bytes(train.tokens().astype(np.uint8)) + bytes(val.tokens().astype(np.uint8)) == TEXT.encode()
+    assert train.tokens().dtype == np.uint16 and isinstance(train.tokens(), np.memmap)
     x, y = (torch.cat(parts) for parts in zip(*val.fixed(4, 10 ** 6)))
     assert x.shape == y.shape == (len(x), 16) and torch.equal(x[:, 1:], y[:, :-1])
-    assert abs(y.numel() - len(val.tokens)) <= 32 and y[-1, -1] == val.tokens[-1]  # not a million batches
+    assert abs(y.numel() - len(val.tokens())) <= 32 and y[-1, -1] == val.tokens()[-1]  # not a million batches
 
 
 def test_every_token_can_be_drawn(tmp_path):
@@ -61,8 +62,9 @@ class CountingRows:
 def test_two_processes_read_a_half_each_of_the_step_of_one(Split, bytes_data):
     def batches(parts):
         split = Split(bytes_data / 'tiny', 'train', 16)
-        split.tokens = CountingRows(split.tokens)
-        return list(split.batches(12, 3, parts, 5, 7)), split.tokens.rows
+        tokens = CountingRows(split.tokens())
+        split.tokens = lambda: tokens
+        return list(split.batches(12, 3, parts, 5, 7)), tokens.rows
 
     quarters = [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12)]
     whole, rows_of_one = batches([slice(0, 12)])
@@ -80,7 +82,7 @@ def test_two_processes_read_a_half_each_of_the_step_of_one(Split, bytes_data):
 def test_bits_are_counted_for_each_byte():
     """Of text that has half as many tokens as bytes."""
     task = object.__new__(NextToken)
-    task.valid = SimpleNamespace(tokens_per_byte=0.5, counted=None)
+    task.valid = SimpleNamespace(tokens_per_byte=0.5, some_counted=False)
     assert task.metrics(None, math.log(2), torch.zeros(1, 1))[1]['bits_per_byte'] == 0.5
 
 
@@ -127,6 +129,26 @@ def test_a_batch_in_which_nothing_is_to_be_learnt_has_loss_0_and_is_said_once(co
        '--block_size=20', '--batch_size=1', '--max_iters=3', '--eval_iters=3', '--log_interval=1', '--device=cpu')
     assert column(out, 'train') == [0, 0, 0] and column(out, 'val')[0] == pytest.approx(loss, abs=0.5 * loss)
     assert capsys.readouterr().out.count('nothing to learn') == 1
+
+
+# ---- data that shrink under a run
+
+
+@pytest.mark.parametrize('file', ['train.npy', 'train.counted.npy'])
+@pytest.mark.parametrize('n_bytes', [0, 100, 500])
+def test_a_file_that_was_cut_off_between_two_batches_is_one_line(file, n_bytes, answers):
+    """Where nothing is left of it, where its header is cut, and where tokens are missing."""
+    batches = TextSplit(answers, 'train', 20).batches(4, 0, [slice(None)], 0, 3)
+    next(batches)
+    os.truncate(answers / file, n_bytes)
+    with pytest.raises(Mistake, match=file):
+        next(batches)
+
+
+def test_a_run_whose_data_shrink_ends_with_one_line(answers, tmp_path, capsys, monkeypatch):
+    before_step(monkeypatch, 2, lambda: os.truncate(answers / 'train.npy', 500))
+    assert 'train.npy' in fails(capsys, train.main, '--dataset=d', f'--data_dir={tmp_path}', '--n_layer=1', '--n_embd=16',
+                                '--n_head=2', '--block_size=20', '--max_iters=9', '--device=cpu', f'--out_dir={tmp_path}/out')
 
 
 def test_hidden_tokens_are_not_those_that_a_dataset_chooses(answers, tmp_path, capsys):
