@@ -151,14 +151,19 @@ def check_first(name, requested, cls):
 
 
 def checked_value(value, source, field, want):
-    """A value as the type `want` of its field. Raises Mistake if it is of another type, or if there
-    is none, as in --out_dir, or in --out_dir=$OUT where OUT is not set."""
+    """A value as the type `want` of its field. In a path `~/` at the beginning means the home folder.
+    Raises Mistake if the value is of another type, or if there is none, as in --out_dir, or in
+    --out_dir=$OUT where OUT is not set."""
     is_typed_alone = value is True and source == TYPED and want is not bool
     is_blank = isinstance(value, str) and value.strip() == ''
     may_be_blank = field.default == ''
     if is_typed_alone or (is_blank and not may_be_blank):
         raise Mistake(f'{field.name} in {source} has no value; type --{field.name}=VALUE, or leave '
                       'it out')
+    # a shell leaves the ~ of --out_dir=~/runs, because it does not begin a word
+    is_text = field.name in ('start', 'stop')
+    if isinstance(value, str) and value.startswith('~/') and not is_text:
+        value = os.path.expanduser(value)
     try:
         return cast(value, want, source == TYPED)
     except (ValueError, SyntaxError):

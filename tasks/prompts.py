@@ -12,7 +12,7 @@ def prompt_of(start):
         return start.replace('\\n', '\n')
     path = start.removeprefix('FILE:')
     with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
-        return Path(path).read_text(encoding='utf-8-sig')
+        return Path(path).expanduser().read_text(encoding='utf-8-sig')
 
 
 def texts_of(tokenizer, tokens):

@@ -19,6 +19,7 @@ import sample
 import train
 from engine import device, settings
 from engine.mistakes import Mistake
+from prepare import arrays as prepare_arrays
 from prepare import imagefolder, text
 from weights import runs
 from weights.runs import open_run
@@ -48,6 +49,37 @@ def test_a_mistyped_word_is_named_with_the_right_one(main, words, said, tmp_path
     monkeypatch.chdir(tmp_path)  # here there are no runs: the word is wrong all the same
     line = fails(capsys, main, *words)
     assert said in line and 'missing' not in line and not list(tmp_path.glob('[a-z]*'))
+
+
+def test_the_home_folder_has_its_short_name_everywhere(tiny, tmp_path, monkeypatch, capsys):
+    """Behind `=`, where a shell leaves it; in a word of its own, in a config file, behind FILE:. A prompt stays."""
+    home, here = tmp_path / 'home', tmp_path / 'here'
+    home.mkdir(), here.mkdir()
+    monkeypatch.setenv('HOME', str(home))
+    monkeypatch.setenv('USERPROFILE', str(home))  # on Windows
+    monkeypatch.chdir(here)
+    (home / 'book.txt').write_text('abc ' * 500)
+    text.main([str(home / 'book.txt'), '--out=~/data/d'])
+    arrays = {'--images=~/x.npy': np.zeros((4, 8, 8), np.uint8), '--labels=~/y.npy': np.arange(4) % 2}
+    for word, array in arrays.items():
+        np.save(home / word[-5:], array)
+    prepare_arrays.main([*arrays, '--out=~/data/pictures'])
+    assert {path.name for path in (home / 'data').iterdir() if path.is_dir()} == {'d', 'pictures'}
+
+    (home / 'c.py').write_text('out_dir = "~/run"\n')
+    words = *tiny, '--dataset=d', '--data_dir=~/data', '--max_iters=2', '--block_size=8'
+    go(*words, str(home / 'c.py'))
+    go(*words, '--out_dir', '~/word')
+    go(*words, '--init_from=~/run', '--out_dir=~/tuned')
+    assert all((home / name / 'config.json').exists() for name in ('run', 'word', 'tuned'))
+    assert list(here.iterdir()) == []
+
+    sample_words = '--ckpt=~/run', '--max_new_tokens=1', '--device=cpu'
+    capsys.readouterr()
+    sample.main([*sample_words, '--start=FILE:~/book.txt'])
+    assert capsys.readouterr().out.startswith('abc abc')
+    sample.main([*sample_words, '--start=~/bin is'])
+    assert capsys.readouterr().out.startswith('~/bin is')
 
 
 @pytest.mark.parametrize('program', ['train.py', 'sample.py', 'eval.py', 'bench.py', 'analyze.py', 'prepare/text.py'])

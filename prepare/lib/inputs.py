@@ -102,6 +102,9 @@ def parse(doc, argv, *options):
     """The command line as a namespace: the values of the options, one of which is --out, and
     `overwrite`. If the default of --out has the word SIZE, the value of --size takes its place.
     Raises Mistake for words that do not fit the options."""
+    words = sys.argv[1:] if argv is None else argv
+    # a shell leaves the ~ of --out=~/data, because it does not begin a word
+    words = [word.replace('=~/', f'={Path.home()}/') for word in words]
     parser = Parser(description=doc, formatter_class=Help)
     # the second spelling is train.py's: argparse compares a whole word with names first
     parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
@@ -109,11 +112,11 @@ def parse(doc, argv, *options):
     parser.add_argument('--version', action='store_true', help='what a bug report needs')
     for name, settings in options:
         parser.add_argument(name, **settings)
-    if '--version' in (sys.argv if argv is None else argv):
+    if '--version' in words:
         from request.help import version  # here, as it imports torch
         print(version())
         sys.exit()
-    args = parser.parse_args(argv)
+    args = parser.parse_args(words)
     if 'size' in args and args.out == parser.get_default('out'):
         args.out = args.out.replace('SIZE', str(args.size).lower())
     return args
