@@ -151,8 +151,8 @@ def check_first(name, requested, cls):
 
 
 def checked_value(value, source, field, want):
-    """A value as the type `want` of its field. In a path `~/` at the beginning means the home folder.
-    Raises Mistake if the value is of another type, or if there is none, as in --out_dir, or in
+    """A value as the type `want` of its field. A path may begin with `~/`, the home folder. Raises
+    Mistake if the value is of another type, or if there is none, as in --out_dir, or in
     --out_dir=$OUT where OUT is not set."""
     is_typed_alone = value is True and source == TYPED and want is not bool
     is_blank = isinstance(value, str) and value.strip() == ''

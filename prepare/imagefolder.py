@@ -21,12 +21,11 @@ their names: of each class the first ones in the order of the sha256 of the name
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`, or
 with `one class, for model=crate_mae, vit_mae or dino` at its end.
 """  # noqa: E501 (--help shows it)
-import hashlib
 import itertools
 import os
 from pathlib import Path
 
-from lib.inputs import Mistake, arguments, number, option, run
+from lib.inputs import Mistake, arguments, files_below, hash_of_name, number, option, run
 from lib.pictures import PACK, pack_settings, save_pack
 from tasks.decode import is_picture, say_left_out
 
@@ -89,18 +88,6 @@ def of_folder(folder):
     return pictures
 
 
-def files_below(folder):
-    """The paths of all files in a folder and in the folders below it, sorted. Hidden folders are
-    passed over."""
-    files = []
-    for place, subfolders, names in os.walk(folder, followlinks=True):
-        # os.walk goes on in those that stay in its list
-        subfolders[:] = [name for name in subfolders if not name.startswith('.')]
-        place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
-        files += [os.path.join(place, name) for name in names]
-    return sorted(files)
-
-
 def check_classes(splits):
     """Raises Mistake if a class is not in every split."""
     classes = []  # a set for each split
@@ -117,7 +104,7 @@ def hold_out(pictures, val_share):
     class, and at least one picture; but the only picture of a class stays in train."""
     val = set()
     for _, of_class in itertools.groupby(pictures, class_of):  # of_folder has sorted them by class
-        by_hash = sorted(of_class, key=hash_of_name)
+        by_hash = sorted(of_class, key=lambda picture: hash_of_name(picture[0]))
         count = max(1, round(val_share * len(by_hash)))
         count = min(count, len(by_hash) - 1)
         val.update(by_hash[:count])
@@ -127,10 +114,6 @@ def hold_out(pictures, val_share):
 
 def class_of(picture):
     return picture[1]
-
-
-def hash_of_name(picture):
-    return hashlib.sha256(os.fsencode(picture[0])).hexdigest()
 
 
 def main(argv=None):
@@ -152,7 +135,7 @@ def main(argv=None):
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]
-    say_left_out(files_below(args.folder), taken, 'no pictures, or in no class folder')
+    say_left_out(files_below(args.folder), taken, 'no pictures, in no class folder, or unreadable')
 
 
 if __name__ == '__main__':

@@ -20,13 +20,13 @@ is also the order of other labels for them (ImageNet-ReaL).
 Expect 1,281,167 pictures for training, 50,000 for validation and 1,000 classes of ImageNet-1K, in
 about 40 GB. A core prepares about 250 pictures a second.
 """  # noqa: E501 (--help shows it)
-import hashlib
 import os
 import re
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from lib.inputs import MOST_BYTES, Mistake, arguments, local, number, reading, run, tar_files
+from lib.inputs import (
+    MOST_BYTES, Mistake, arguments, hash_of_name, local, number, reading, run, tar_files)
 from lib.pictures import PACK, pack_settings, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
@@ -67,8 +67,7 @@ def hold_out(pictures, val_share):
     train, so that no class is only in val."""
     seen = set()
     for name, wnid, source in pictures:
-        digest = hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
-        is_low = int(digest[:12], 16) < val_share * 16 ** 12
+        is_low = int(hash_of_name(name)[:12], 16) < val_share * 16 ** 12
         split = 'val' if is_low and wnid in seen else 'train'
         yield split, name, wnid, source
         seen.add(wnid)

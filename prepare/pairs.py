@@ -8,31 +8,14 @@ Each line of the file is an object, such as {"prompt": "2+2=", "answer": "4"}. P
 end of the pair follow each other, pair after pair: <|endoftext|> with gpt2 tokens, else a new line.
 The loss counts the answers and the ends. The last tenth of the pairs is held out for validation.
 """  # noqa: E501 (--help shows it)
-import json
 from pathlib import Path
 
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import Mistake, arguments, choice, number, option, run
-from lib.texts import decode, write_tokens
+from lib.inputs import arguments, choice, number, option, run
+from lib.texts import decode, read_json, write_tokens
 from tasks.tokenizer import Tokenizer
-
-
-def read_pairs(path, prompt, answer):
-    """[(prompt, answer)] of a file of JSON lines."""
-    pairs = []
-    lines = decode(path.read_bytes(), path).splitlines()
-    for number_of_line, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            pairs.append((str(row[prompt]), str(row[answer])))
-        except (ValueError, KeyError, TypeError):
-            raise Mistake(f'{path}, line {number_of_line} is no object with {prompt} and {answer}; '
-                          'mend it, or name others with --prompt and --answer') from None
-    return pairs
 
 
 def encode(tokenizer, pairs):
@@ -59,7 +42,11 @@ def main(argv=None):
         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
         number('--val', 'share of the pairs that is held out', 0.1, 0, 1))
 
-    pairs = read_pairs(args.path, args.prompt, args.answer)
+    lines = decode(args.path.read_bytes(), args.path).split('\n')
+    pairs = []
+    names = args.prompt, args.answer
+    for prompt, answer in read_json(lines, args.path, names, types=(str, int, float)):
+        pairs.append((str(prompt), str(answer)))
     characters = {'\n'}
     for prompt, answer in pairs:
         characters.update(prompt + answer)

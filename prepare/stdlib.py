@@ -6,12 +6,11 @@ The library's own tests are left out. About a tenth of the files is for validati
 twentieth for testing (test), chosen by the sha256 of the files' names. The counts printed at the end
 differ a little between Python versions.
 """  # noqa: E501 (--help shows it)
-import hashlib
 import os
 import sysconfig
 from pathlib import Path
 
-from lib.inputs import arguments, local, run
+from lib.inputs import arguments, hash_of_name, local, run
 from lib.texts import write_text
 
 SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_test'}
@@ -19,8 +18,7 @@ SKIP = {'site-packages', 'dist-packages', '__pycache__', 'test', 'tests', 'idle_
 
 def split_of(name):
     """The split of a file, which depends on its name alone."""
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    remainder = int(digest, 16) % 20
+    remainder = int(hash_of_name(name), 16) % 20
     if remainder in (0, 10):
         return 'val'
     return 'test' if remainder == 5 else 'train'

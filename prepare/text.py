@@ -2,42 +2,58 @@
 
     python prepare/text.py book.txt --out data/book
     python prepare/text.py notes/ --glob '*.md' --tokenizer gpt2 --out data/notes
+    python prepare/text.py pages.jsonl --tokenizer gpt2 --out data/pages
     python train.py --dataset=book
 
 The files of a folder are joined in the order of their names; hidden files and folders are ignored.
-Between two files comes <|endoftext|> with gpt2 tokens, else a new line. The last tenth of the text
-is held out for validation. Bytes that are not UTF-8 are replaced and counted. The files are read
+In a file .jsonl each line is a document, {"text": ".."}; any other file is one document. Between two
+documents comes <|endoftext|> with gpt2 tokens, else a new line. A tenth of the text is held out for
+validation (val) and a twentieth for testing (test): whole files, in the order of the sha256 of their
+names, or the end of the text if the files are too few. --test 0 makes no split test.
+
+New lines of Windows become \\n. Bytes that are not UTF-8 are replaced and counted. The files are read
 twice, in pieces, so a text may be larger than memory.
 """  # noqa: E501 (--help shows it)
+import os
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lib.inputs import Mistake, arguments, choice, number, option, run
+from lib.inputs import Mistake, arguments, choice, files_below, number, option, run
 from lib.texts import write_files
+from tasks.decode import say_left_out
 
 
 def files_of(path, glob):
-    """A file, or the files of a folder that match, in the order of their names. Raises Mistake if
-    there are none."""
+    """[(path, name)] of a file, or of the files of a folder that match, in the order of their
+    names. glob: None if the user has typed none. Raises Mistake if there are none, or if without
+    --glob more files are left out than taken."""
     if path.is_file():
-        return [path]
+        return [(path, path.name)]
+    pattern = glob or '*.txt'
     files = []
-    left_out = []
-    pattern = f'*/{glob}'.lower()  # the end of a path must match, from some folder on
-    for file in sorted(path.rglob('*')):
-        name_here = file.relative_to(path).as_posix()
-        is_hidden = f'/{name_here}'.count('/.') > 0
-        if is_hidden or not file.is_file():
+    unreadable = []
+    endings = Counter()  # of the files that do not match
+    for file in sorted(map(Path, files_below(path))):
+        name = file.relative_to(path).as_posix()
+        if file.name.startswith('.'):
             continue
-        if fnmatch(f'/{name_here}'.lower(), pattern):
-            files.append(file)
+        if not os.path.isfile(file) or not os.access(file, os.R_OK):
+            unreadable.append(file)
+        elif fnmatch(f'/{name}'.lower(), f'*/{pattern}'.lower()):  # the end, from some folder on
+            files.append((file, name))
         else:
-            left_out.append(file)
-    if not files:
-        raise Mistake(f'{path} is no file, and no folder with a file that matches --glob={glob}, '
-                      'such as *.md')
-    if left_out:
-        print(f'left out {len(left_out):,} files in {path} that do not match --glob={glob}')
+            endings[file.suffix or 'without ending'] += 1
+
+    say_left_out(unreadable, [], 'cannot be read')
+    if not files and not endings:
+        raise Mistake(f'{path} is no file, and no folder with a file; name another one')
+    left_out = ', '.join(f'{count:,} {ending}' for ending, count in endings.most_common())
+    if not files or (not glob and len(files) < endings.total()):
+        raise Mistake(f'{path} has {len(files):,} files that match {pattern}, and others: '
+                      f'{left_out}; choose with --glob, such as --glob=*.md')
+    if endings:
+        print(f'left out {left_out} of {path}, which do not match {pattern}')
     return files
 
 
@@ -45,16 +61,17 @@ def main(argv=None):
     args = arguments(
         __doc__, argv,
         option('paths', 'files or folders', nargs='+', type=Path),
-        option('--glob', 'which files of a folder', default='*.txt'),
+        option('--glob', 'which files of a folder; without, *.txt'),
         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
-        number('--val', 'share of the text that is held out', 0.1, 0, 1))
+        number('--val', 'share of the text for validation', 0.1, 0, 1),
+        number('--test', 'share of the text for testing', 0.05, 0, 1))
 
     files = {}  # each file once, though several of the paths may lead to it
     for path in args.paths:
-        for file in files_of(path, args.glob):
-            files[file.resolve()] = file
+        for file, name in files_of(path, args.glob):
+            files[file.resolve()] = file, name
     print(f'{len(files)} files')
-    write_files(args.out, args.tokenizer, list(files.values()), args.val)
+    write_files(args.out, args.tokenizer, dict(files.values()), args.val, args.test)
 
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ than any memory holds, so a file above a fixed size is refused.
 """
 import argparse
 import gzip
+import hashlib
 import os
 import sys
 import tarfile
@@ -318,6 +319,34 @@ def published_checksum(response):
         if len(checksum) == 64:
             return checksum
     return None
+
+
+# ---- folders and names --------------------------------------------------------------------------
+
+def files_below(folder):
+    """The paths of all files in a folder and in the folders below it, sorted. Hidden folders are
+    passed over. Links are followed, but a folder to which several paths lead is read once, so that
+    no link leads round in a circle. A folder that cannot be read comes as a file does."""
+    files = []
+    unreadable = []
+    seen = set()
+    for place, subfolders, names in os.walk(folder, onerror=unreadable.append, followlinks=True):
+        # os.walk goes on in those that stay in its list, in its order
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith('.'))
+        target = os.path.realpath(place)
+        if target in seen:
+            subfolders.clear()
+            continue
+        seen.add(target)
+        place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
+        files += [os.path.join(place, name) for name in names]
+    files += [error.filename for error in unreadable]
+    return sorted(files)
+
+
+def hash_of_name(name):
+    """By which files are chosen to be held out: the choice depends on their names alone."""
+    return hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
 
 
 # ---- archives -----------------------------------------------------------------------------------

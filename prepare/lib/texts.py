@@ -11,82 +11,137 @@ task:
 """
 import codecs
 import hashlib
+import io
 import json
 import re
 
 import numpy as np
 
-from engine.mistakes import Mistake
+from engine.mistakes import Mistake, reading
 from lib.files import Growing, new_folder, write_meta
+from lib.inputs import hash_of_name
 from tasks.tokenizer import Tokenizer
 
 
-# {byte order mark: its encoding}. That of UTF-32 comes first, because it begins with that of UTF-16
+# {byte order mark: the encoding whose decoder drops it}. That of UTF-32 comes first, because it
+# begins with that of UTF-16
 MARKS = {
-    codecs.BOM_UTF32_LE: 'utf-32-le',
-    codecs.BOM_UTF32_BE: 'utf-32-be',
-    codecs.BOM_UTF16_LE: 'utf-16-le',
-    codecs.BOM_UTF16_BE: 'utf-16-be',
-    codecs.BOM_UTF8: 'utf-8',
+    codecs.BOM_UTF32_LE: 'utf-32',
+    codecs.BOM_UTF32_BE: 'utf-32',
+    codecs.BOM_UTF16_LE: 'utf-16',
+    codecs.BOM_UTF16_BE: 'utf-16',
+    codecs.BOM_UTF8: 'utf-8-sig',
 }
 # A text up to the last place where white space follows a character that is none: of "two words  an"
 # it is "two words". GPT-2 splits a text into words before it merges bytes, and no word goes on
 # there. Only common white space is named, because \s of Python has four control characters that
 # are none for tiktoken.
 LAST_CUT = re.compile(r'.*\S(?=[ \t\r\n])', re.DOTALL)
-PIECE = 2 ** 16     # how many bytes of a file are read at once
+PIECE = 2 ** 16     # how many characters of a file are read at once
 
 
 # ---- reading ------------------------------------------------------------------------------------
 
 def encoding_of(content):
-    """(encoding, length of the byte order mark) of a text in bytes, by the mark that it begins
-    with; UTF-8 if there is no mark."""
+    """The encoding of a text in bytes, by the byte order mark that it begins with; UTF-8 if there
+    is no mark."""
     for mark, encoding in MARKS.items():
         if content.startswith(mark):
-            return encoding, len(mark)
-    return 'utf-8', 0
+            return encoding
+    return 'utf-8'
 
 
 def decode(content, name):
     """Bytes -> text, from UTF-8, or the encoding that a byte order mark at the beginning tells. The
     mark is dropped. Places that cannot be decoded are replaced, and counted in a line that is
     printed. Raises Mistake if the file is no text."""
-    encoding, begin = encoding_of(content)
-    text = content[begin:].decode(encoding, errors='replace')
+    encoding = encoding_of(content)
+    text = content.decode(encoding, errors='replace')
     # one character stands for each place, and none if they are ignored
-    n_replaced = len(text) - len(content[begin:].decode(encoding, errors='ignore'))
+    n_replaced = len(text) - len(content.decode(encoding, errors='ignore'))
     check_text(name, len(text), n_replaced, text.count('\0'))
     return text
 
 
-def read_pieces(path, errors='replace'):
-    """Yield the text of a file, as `decode` returns it, in pieces that memory holds. A character
-    whose bytes lie in two pieces comes with the second one."""
+def open_text(path, errors, newline):
+    """A file, opened to read the text that `decode` returns. errors, newline: as of open()."""
     with open(path, 'rb') as file:
-        encoding, begin = encoding_of(file.read(4))
-        decoder = codecs.getincrementaldecoder(encoding)(errors)
-        file.seek(begin)
-        while content := file.read(PIECE):
-            yield decoder.decode(content)
-        yield decoder.decode(b'', final=True)
+        encoding = encoding_of(file.read(4))
+    return open(path, encoding=encoding, errors=errors, newline=newline)
+
+
+def read_pieces(path, errors='replace'):
+    """Yield the text of a file, as `decode` returns it, in pieces that memory holds."""
+    with open_text(path, errors, newline='') as file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+def read_json(lines, path, names, types=(str,)):
+    """Yield, for each line of JSON, the values that its object has under these names, a list. Empty
+    lines are passed over. Raises Mistake, with the number of the line, if a value is missing or of
+    none of these types, or if UTF-8 has no such text. path: what the message says."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        with reading(f'{path}, line {number} is no object with {" and ".join(names)}',
+                     'mend it, or type --help'):
+            row = json.loads(line)
+            values = [row[name] for name in names]
+            for value in values:
+                if type(value) not in types:
+                    raise ValueError(f'{value} is of another type')
+                str(value).encode()
+        yield values
+
+
+def documents(path, errors='replace'):
+    """Yield the documents of a file, each as an iterable of pieces of its text. In a file with the
+    ending .jsonl each line is an object, whose `text` is a document. Any other file is one
+    document."""
+    if not str(path).lower().endswith('.jsonl'):
+        yield read_pieces(path, errors)
+        return
+    with open_text(path, errors, newline='\n') as lines:  # JSON may hold other ends of lines
+        yield from read_json(lines, path, ['text'])  # a list of one text is a document in one piece
+
+
+def with_new_lines(pieces, decoder):
+    """Yield the text of pieces with \\n in the place of \\r\\n and \\r. decoder: an
+    io.IncrementalNewlineDecoder, whose `newlines` then says which of them there were."""
+    for piece in pieces:
+        yield decoder.decode(piece)
+    yield decoder.decode('', final=True)
+
+
+def new_line_decoder():
+    return io.IncrementalNewlineDecoder(None, translate=True)  # None: it gets text, not bytes
 
 
 def characters_of(path):
-    """(how many characters the text of a file has, the set of them). Raises Mistake if the file is
-    no text."""
+    """(number of characters, the set of them, whether the file has \\r) of the documents of a file.
+    Each document counts one character more, which stands between it and the next one. Raises
+    Mistake if the file is no text."""
     n_characters = 0
     n_nul = 0
-    alphabet = set()
-    for piece in read_pieces(path):
-        n_characters += len(piece)
-        n_nul += piece.count('\0')
-        alphabet.update(piece)
     n_replaced = 0
-    if '\ufffd' in alphabet:  # which may have been in the file already
-        n_replaced = n_characters - sum(len(piece) for piece in read_pieces(path, 'ignore'))
+    alphabet = set()
+    decoder = new_line_decoder()
+    for number, document in enumerate(documents(path)):
+        if number > 0:
+            alphabet.add('\n')
+        for piece in with_new_lines(document, decoder):
+            n_characters += len(piece)
+            n_nul += piece.count('\0')
+            n_replaced += piece.count('\ufffd')
+            alphabet.update(piece)
+        n_characters += 1
+    if n_replaced:  # some may have been in the file already
+        for document in documents(path, 'ignore'):
+            for piece in document:
+                n_replaced -= piece.count('\ufffd')
     check_text(path, n_characters, n_replaced, n_nul)
-    return n_characters, alphabet
+    return n_characters, alphabet, decoder.newlines not in (None, '\n')
 
 
 def check_text(name, n_characters, n_replaced, n_nul):
@@ -112,39 +167,90 @@ def write_text(out, tokenizer_name, texts):
     write_tokens(out, tokenizer, parts)
 
 
-def write_files(out, tokenizer_name, paths, val_share):
+def write_files(out, tokenizer_name, names, val_share, test_share):
     """Write a text dataset of files and print its counts. The files are read twice: first to count
-    their characters, of which the last share is for validation, then to write their tokens. Only
-    pieces of them are in memory. Raises Mistake for a file that is no text.
+    their characters, then to write their tokens. Only pieces of them are in memory. Raises Mistake
+    for a file that is no text.
 
-    Between two files comes the token that a text begins with: <|endoftext|> of GPT-2's, else a new
-    line. It counts as one character and as one byte."""
-    n_characters = len(paths) - 1
+    names: {path: its name}, which decides what is held out, see by_file. If there are too few files
+    for that, it is the end of the text, first for val, then for test. A test_share of 0 makes no
+    split test. Between two documents comes the token that a text begins with: <|endoftext|> of
+    GPT-2's, else a new line. It counts as one character and as one byte."""
+    sizes = {}
     alphabet = set()
-    if len(paths) > 1:
-        alphabet.add('\n')
-    for path in paths:
-        n_of_file, alphabet_of_file = characters_of(path)
-        n_characters += n_of_file
+    changed = []
+    for path in names:
+        sizes[path], alphabet_of_file, has_returns = characters_of(path)
         alphabet |= alphabet_of_file
+        if has_returns:
+            changed.append(path)
+    if len(names) > 1:
+        alphabet.add('\n')
+    if changed:
+        print(f'\\r\\n and \\r became \\n in {len(changed):,} files')
     tokenizer = Tokenizer(tokenizer_name, ''.join(sorted(alphabet)))
-    cut = int(n_characters * (1 - val_share))
-    write_tokens(out, tokenizer, encoded_files(tokenizer, paths, cut))
+
+    split_of = by_file(names, sizes, {'val': val_share, 'test': test_share})
+    ends = {}  # the place in the joined text where each split ends
+    if split_of:
+        paths = []
+        for split in ('train', 'val', 'test'):
+            of_split = [path for path in names if split_of[path] == split]
+            print(f'{len(of_split):,} files for {split}')
+            paths += of_split
+            ends[split] = sum(sizes[path] for path in paths)
+    else:
+        print('too few files to hold some of them out: the end of the text is held out')
+        paths = list(names)
+        n_characters = sum(sizes.values()) - 1  # behind the last document stands nothing
+        ends['train'] = int(n_characters * (1 - val_share - test_share))
+        ends['val'] = int(n_characters * (1 - test_share))
+        ends['test'] = n_characters
+    if test_share == 0:
+        del ends['test']
+    write_tokens(out, tokenizer, encoded_files(tokenizer, paths, ends))
 
 
-def encoded_files(tokenizer, paths, cut):
-    """Yield (split, ids (n,), UTF-8 bytes) of pieces of files, in their order. The split is train
-    for the first `cut` characters, then val."""
+def by_file(names, sizes, shares):
+    """{path: its split}. In the order of hash_of_name a file goes to val if it still fits whole
+    into the share of val, else to test if it fits there, else to train. {} if less than half of a
+    share is filled, which means that there are too few files.
+
+    names: {path: its name}; sizes: {path: number of characters}; shares: {split: what is held out
+    of the text}."""
+    total = sum(sizes.values())
+    room = {split: round(share * total) for split, share in shares.items()}
+    room['train'] = total
+    split_of = {}
+    for _, path in sorted((hash_of_name(name), path) for path, name in names.items()):
+        split = next(split for split in room if sizes[path] <= room[split])
+        split_of[path] = split
+        room[split] -= sizes[path]
+    for split, share in shares.items():
+        if room[split] > 0.5 * share * total:
+            return {}
+    return split_of
+
+
+def encoded_files(tokenizer, paths, ends):
+    """Yield (split, ids (n,), UTF-8 bytes) of pieces of the joined text of files. ends: {split: the
+    place in this text, in characters, where the split ends and the next one begins}."""
+    for split in ends:  # each is there, also if it has no text
+        yield split, [], 0
+    decoder = new_line_decoder()
     position = 0
-    for number, path in enumerate(paths):
+    all_documents = (document for path in paths for document in documents(path))
+    for number, document in enumerate(all_documents):
         if number > 0:
-            split = 'train' if position < cut else 'val'
+            split = next(split for split, end in ends.items() if position < end)
             yield split, [tokenizer.beginning], 1
             position += 1
-        for piece in whole_words(tokenizer, read_pieces(path)):
-            n_train = max(cut - position, 0)
-            yield 'train', *encoded(tokenizer, piece[:n_train])
-            yield 'val', *encoded(tokenizer, piece[n_train:])
+        for piece in whole_words(tokenizer, with_new_lines(document, decoder)):
+            begin = 0
+            for split, end in ends.items():
+                end_in_piece = max(end - position, 0)
+                yield split, *encoded(tokenizer, piece[begin:end_in_piece])
+                begin = end_in_piece
             position += len(piece)
 
 

@@ -2,6 +2,7 @@
 import io
 import itertools
 import os
+import re
 import sys
 import tracemalloc
 
@@ -39,6 +40,10 @@ def gpt2(request, monkeypatch):
     return tiktoken.get_encoding('gpt2')
 
 
+def with_new_lines(text):
+    return '\n'.join(re.split('\r\n|\r|\n', text))
+
+
 def prepared(out, *words):
     """({split: ids}, meta.json) of what prepare/text.py makes."""
     text.main([*map(str, words), '--out', str(out), '--overwrite'])
@@ -62,7 +67,7 @@ def test_documents_end_and_the_cut_is_the_same_for_every_tokenizer(gpt2, tmp_pat
     """Files are not torn, the end between two of them is one character and one byte."""
     documents = ['A naïve token', '', 'in a subspace.\n', TEXT[:500]]
     tree(tmp_path / 'in', {f'{i}.txt': document.encode() for i, document in enumerate(documents)})
-    made = {name: prepared(tmp_path / name, tmp_path / 'in', '--tokenizer', name, '--val', '0.4')
+    made = {name: prepared(tmp_path / name, tmp_path / 'in', '--tokenizer', name, '--val', '0.4', '--test', '0')
             for name in ('bytes', 'chars', 'gpt2')}
     joined = '\n'.join(documents)
     cut = int(len(joined) * 0.6)
@@ -83,8 +88,8 @@ def test_documents_end_and_the_cut_is_the_same_for_every_tokenizer(gpt2, tmp_pat
 @pytest.mark.parametrize('share, n_train', [('0.68', 0), ('0.65', 1)])
 def test_an_end_at_the_cut_belongs_to_one_side(share, n_train, gpt2, tmp_path):
     """The ends are the characters 9 and 19 of 29; the cut is 9 or 10."""
-    tree(tmp_path / 'in', {f'{i}.txt': b'text text' for i in range(3)})
-    ids, _ = prepared(tmp_path / 'd', tmp_path / 'in', '--tokenizer', 'gpt2', '--val', share)
+    (tmp_path / 'in.jsonl').write_text('{"text": "text text"}\n' * 3)
+    ids, _ = prepared(tmp_path / 'd', tmp_path / 'in.jsonl', '--tokenizer', 'gpt2', '--val', share, '--test', '0')
     count = [ids[split].count(gpt2.eot_token) for split in ('train', 'val')]
     assert count == [n_train, 2 - n_train]
 
@@ -105,7 +110,8 @@ def test_the_tokens_of_pieces_are_those_of_the_whole(piece, gpt2, tmp_path, monk
     page = (ROOT / 'README.md').read_text(encoding='utf-8').replace('\r', '')[:4000]
     whole = page + ''.join(rng.permutation(ODD * 4)) + page[:2000] + ''.join(rng.choice(list(" \n!<|a'é🙂"), 1500))
     (tmp_path / 'a.txt').write_text(whole, encoding='utf-8', newline='')
-    ids, meta = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2')
+    ids, meta = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2', '--test', '0')
+    whole = with_new_lines(whole)
     cut = int(len(whole) * 0.9)
     for split, part in (('train', whole[:cut]), ('val', whole[cut:])):
         assert ids[split] == gpt2.encode(part, allowed_special='all')
@@ -119,7 +125,7 @@ def test_a_text_without_a_place_to_cut_is_one_piece(gpt2, tmp_path):
     half = ''.join(np.random.default_rng(0).choice(list('abcdé01!'), 300_000))
     (tmp_path / 'a.txt').write_text(f'{half}{END}{half}', encoding='utf-8')
     ids, _ = prepared(tmp_path / 'd', tmp_path / 'a.txt', '--tokenizer', 'gpt2', '--val', '0.3')
-    assert gpt2.decode(ids['train'] + ids['val']) == f'{half}{END}{half}'
+    assert gpt2.decode(ids['train'] + ids['val'] + ids['test']) == f'{half}{END}{half}'
     assert ids['train'].count(gpt2.eot_token) == 1
 
 
@@ -150,7 +156,8 @@ def test_a_file_read_in_pieces_is_the_file_and_odd_places_are_counted_alike(enco
         if isinstance(counted, str):
             assert whole == counted  # the same refusal
         else:
-            assert counted == (len(whole), {*whole}) and ''.join(texts.read_pieces(path)) == whole
+            lines = with_new_lines(whole)
+            assert counted == (len(lines) + 1, {*lines}, '\r' in whole) and ''.join(texts.read_pieces(path)) == whole
 
 
 @pytest.mark.slow
@@ -170,7 +177,7 @@ def test_memory_does_not_grow_with_the_text(gpt2, tmp_path):
 @pytest.mark.parametrize('val, split', [('0', 'val'), ('1', 'train')])
 def test_a_split_without_text_is_named(val, split, tmp_path, capsys):
     (tmp_path / 'a.txt').write_text(TEXT[:300])
-    words = f'{tmp_path}/a.txt', '--val', val, '--out', f'{tmp_path}/d'
+    words = f'{tmp_path}/a.txt', '--val', val, '--test', '0', '--out', f'{tmp_path}/d'
     assert f'0 tokens for {split}' in fails(capsys, text.main, *words)
 
 
@@ -262,6 +269,7 @@ def test_bytes_that_are_not_utf8_are_one_line(bytes_run, tmp_path, capsys, monke
 
 @pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
 def test_half_a_character_in_json_is_one_line(tokenizer, tmp_path, capsys):
-    (tmp_path / 'a.jsonl').write_text(r'{"prompt": "2 \ud83d", "answer": "4"}' + '\n')
+    (tmp_path / 'a.jsonl').write_text(r'{"prompt": "2 \ud83d", "answer": "4", "text": "\ud83d"}' + '\n')
     words = f'{tmp_path}/a.jsonl', '--tokenizer', tokenizer, '--out', f'{tmp_path}/d'
-    assert r'2 \ud83d' in fails(capsys, pairs.main, *words)
+    for main in pairs.main, text.main:
+        assert 'a.jsonl, line 1' in fails(capsys, main, *words)
