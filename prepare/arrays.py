@@ -29,6 +29,7 @@ import struct
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
+from engine.mistakes import regular
 from lib.files import new_folder, write_meta
 from lib.inputs import Mistake, arguments, number, option, reading, run
 from lib.pictures import save_arrays
@@ -44,7 +45,7 @@ def read(path):
     """The array in a .npy file or an idx file of bytes, which may be compressed by gzip. Raises
     Mistake for other files."""
     with reading(f'{path}: expected a whole .npy file, or an idx file of bytes'):
-        content = np.memmap(path, np.uint8, 'r')
+        content = np.memmap(regular(path), np.uint8, 'r')
         first_bytes = bytes(content[:4])
         if first_bytes == b'\x93NUM':
             return np.load(path, mmap_mode='r')
@@ -105,7 +106,7 @@ def read_npz(path):
     """{split: (x, y)} of a .npz file, as `rows` returns them. Raises Mistake for other arrays."""
     splits = {}
     with reading(f'{path} does not fit', 'convert its arrays as --help says'):
-        arrays = np.load(path)
+        arrays = np.load(regular(path))
         for split, prefix in PREFIXES.items():
             if split == 'train' or f'{prefix}x' in arrays:
                 splits[split] = rows(arrays[f'{prefix}x'], arrays[f'{prefix}y'])

@@ -13,6 +13,7 @@ from pathlib import Path
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
+from engine.mistakes import reading, regular
 from lib.inputs import arguments, choice, number, option, run
 from lib.texts import decode, read_json, write_tokens
 from tasks.tokenizer import Tokenizer
@@ -42,7 +43,9 @@ def main(argv=None):
         choice('--tokenizer', 'tokens', 'bytes', 'chars', 'gpt2'),
         number('--val', 'share of the pairs that is held out', 0.1, 0, 1))
 
-    lines = decode(args.path.read_bytes(), args.path).split('\n')
+    with reading(f'{args.path} cannot be read', 'name a file of JSON lines'):
+        content = regular(args.path).read_bytes()
+    lines = decode(content, args.path).split('\n')
     pairs = []
     names = args.prompt, args.answer
     for prompt, answer in read_json(lines, args.path, names, types=(str, int, float)):

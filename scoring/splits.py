@@ -2,13 +2,12 @@
 """
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from engine.mistakes import reading
+from engine.mistakes import reading, regular
 
 # ---- pictures -----------------------------------------------------------------------------------
 
@@ -34,7 +33,7 @@ def real_labels(path, images):
     advice = ('give real.json of github.com/google-research/reassessed-imagenet, '
               'with the val split of imagenet')
     with reading(problem, advice):
-        all_labels = json.loads(Path(path).read_bytes())
+        all_labels = json.loads(regular(path).read_bytes())
         labels = []
         for name in np.load(images.folder / f'{images.split}.names.npy'):
             number = re.search(rb'ILSVRC2012_val_(\d{8})', name)[1]

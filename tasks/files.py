@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import HERE
-from engine.mistakes import Mistake, reading
+from engine.mistakes import Mistake, reading, regular
 
 
 def read_meta(folder):
@@ -79,7 +79,7 @@ def open_array(path, dtype, *shape):
     shape than meta.json said when the program began."""
     problem = f'{path} is missing or damaged, or was changed under the run'
     with reading(problem, 'prepare the dataset again'):
-        array = np.load(path, mmap_mode='r')
+        array = np.load(regular(path), mmap_mode='r')
         if array.dtype != dtype or array.shape != shape:
             raise ValueError(f'{array.dtype} {array.shape}, not {dtype} {shape}')
         return array

@@ -20,12 +20,11 @@ import threading
 import warnings
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from engine.mistakes import Mistake
+from engine.mistakes import Mistake, regular
 from lib.files import Growing, new_folder, write_meta
 from lib.inputs import choice, number, tar_named
 from tasks.decode import open_picture, to_8_bits
@@ -95,7 +94,7 @@ def shrink(source, size, channels=3):
     path, or the bytes of a file. Raises exceptions of many types if the picture cannot be decoded
     completely."""
     from PIL import Image
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    content = source if isinstance(source, bytes) else regular(source).read_bytes()
     image = open_picture(content)
     is_jpeg = image.format == 'JPEG'
     width, height = image.size  # of the file; `draft` changes image.size

@@ -1,0 +1,35 @@
+"""What is no file, such as a named pipe, is refused in one line wherever a user may name it: to open it would wait."""
+import os
+import shutil
+
+import pytest
+from helpers import ROOT, run
+
+
+@pytest.mark.parametrize('words', [
+    ['sample.py', '--ckpt=trained/crate_shapes', '--image={}/pipe.jpg'],
+    ['analyze.py', 'attention', '--ckpt=trained/crate_shapes', '--image={}/pipe.jpg', '--out={}/a.png'],
+    ['prepare/arrays.py', '--images', '{}/pipe.jpg', '--labels', '{}/pipe.jpg', '--out', '{}/a'],
+    ['prepare/arrays.py', '--npz', '{}/pipe.jpg', '--out', '{}/a'],
+    ['prepare/pairs.py', '{}/pipe.jpg', '--out', '{}/a'],
+    ['prepare/text.py', '{}/pipe.jpg', '--out', '{}/a'],
+    ['eval.py', '--ckpt={}'],
+    ['train.py', '--dataset=tiny', '--data_dir={}', '--out_dir={}/a'],
+], ids=lambda words: ' '.join(words[:2]))
+def test_a_pipe_is_one_line(words, bytes_data, tmp_path):
+    shutil.copytree(bytes_data / 'tiny', tmp_path / 'tiny')
+    (tmp_path / 'tiny' / 'train.npy').unlink()
+    for name in ('pipe.jpg', 'config.json', 'tiny/train.npy'):
+        os.mkfifo(tmp_path / name)
+    done = run(*[word.format(tmp_path) for word in words], cwd=ROOT)
+    assert done.returncode == 2 and done.stderr.count('error: ') == 1 and 'Traceback' not in done.stderr, done.stderr
+    assert not (tmp_path / 'a').exists() and not (tmp_path / 'a.png').exists()
+
+
+def test_a_pipe_in_a_folder_of_pictures_is_left_out_or_named(tmp_path):
+    (tmp_path / 'photos' / 'cats').mkdir(parents=True)
+    for i in range(4):
+        shutil.copy(ROOT / 'assets' / 'cat.jpg', tmp_path / 'photos' / 'cats' / f'{i}.jpg')
+    os.mkfifo(tmp_path / 'photos' / 'cats' / 'pipe.jpg')
+    done = run('prepare/imagefolder.py', tmp_path / 'photos', '--out', tmp_path / 'a', cwd=ROOT)
+    assert 'pipe.jpg' in done.stdout + done.stderr and 'Traceback' not in done.stderr
