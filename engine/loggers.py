@@ -16,7 +16,7 @@ def check_libraries(c):
 
 class WandbLogger:
     """A W&B run: a new one, or the one that wandb_id.txt in the run directory names. Raises Mistake
-    where W&B does not know the user."""
+    where W&B does not start, such as without a login or without a network."""
 
     def __init__(self, c, config):
         import wandb
@@ -28,9 +28,9 @@ class WandbLogger:
             # create_new: whoever calls this may have a W&B run of their own, which stays as it is
             self.run = wandb.init(project=c.wandb_project, name=c.wandb_run_name or c.out_dir,
                                   config=config, id=run_id, resume='allow', reinit='create_new')
-        except wandb.errors.UsageError as e:
-            raise Mistake(f'W&B does not start ({e}); set WANDB_MODE=offline, or leave out '
-                          '--wandb_log') from None
+        except wandb.errors.Error as e:
+            raise Mistake(f'W&B does not start ({e}); type wandb login, set WANDB_MODE=offline, or '
+                          'leave out --wandb_log') from None
         write_file(id_file, lambda f: f.write(self.run.id))
 
     def log(self, step, split, numbers):

@@ -324,13 +324,15 @@ def test_wandb_learns_that_a_run_has_failed(wandb_runs, tiny, tmp_path, monkeypa
     assert [run.exit_code for run in wandb_runs] == [1]
 
 
-def test_wandb_without_a_login_is_one_line(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize('kind', ['UsageError', 'CommError'])
+def test_wandb_that_does_not_start_is_one_line_and_a_second_try_works(kind, tiny, tmp_path, monkeypatch):
     wandb = pytest.importorskip('wandb')
-    no_login = wandb.errors.UsageError('no API key configured')
-    monkeypatch.setattr(wandb, 'init', MagicMock(side_effect=no_login))
+    error = getattr(wandb.errors, kind)('no API key configured')
+    monkeypatch.setattr(wandb, 'init', MagicMock(side_effect=error))
 
     with pytest.raises(Mistake, match='no API key configured.*WANDB_MODE'):
         go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}')
+    go(*tiny, f'--out_dir={tmp_path}')
 
 
 # ---- TensorBoard
