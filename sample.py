@@ -136,7 +136,7 @@ def fill_gaps(c, text, tokenizer, model):
         raise Mistake(f'give a text with [MASK] in it and up to block_size={block_size} tokens: '
                       '--start="def [MASK]ain():"')
     x = torch.tensor([ids], device=next(model.parameters()).device)     # (1, N)
-    logits, _ = model(x)                                    # (1, N, vocab_size)
+    logits = model(x)[0]                                    # (1, N, vocab_size)
     logits = logits[0, :, :tokenizer.mask_id]               # without that of [MASK]
     for number, i in enumerate(gaps, 1):
         best = likeliest(logits[i])

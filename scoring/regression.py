@@ -106,6 +106,6 @@ def network_predictions(model, x, y, autocast):
     guesses = []
     with autocast:
         for x_batch, y_batch in zip(x.split(64), y.split(64)):
-            guess, _ = model(x_batch.to(device), y_batch.to(device))
-            guesses.append(guess)
+            returned = model(x_batch.to(device), y_batch.to(device))
+            guesses.append(returned[0])  # behind it: the loss, and perhaps numbers to log
     return torch.cat(guesses).float().cpu()

@@ -19,6 +19,7 @@ import eval as scores
 import model_aot
 import model_crate
 import nanocrate
+import sample
 import tasks
 import train
 from analysis import layers
@@ -451,3 +452,27 @@ def test_muon_takes_apart_a_parametrized_qkv():
             optimizer.step()
     for a, b in zip(plain.layers, other.layers):
         assert torch.equal(a.attn.QKV.weight, b.attn.QKV.weight)
+
+
+@pytest.mark.parametrize('kind, program, word', [
+    ('functions', scores, '--prompts=8'), ('masked_text', sample, '--start=a[MASK]c')])
+def test_a_network_that_returns_numbers_to_log_is_scored_and_sampled(kind, program, word, words_of, tmp_path, monkeypatch,
+                                                                     capsys):
+    go(*words_of(kind), f'--out_dir={tmp_path}/a')
+    run = open_run(tmp_path / 'a')
+    Network = networks.network_class(run.model)
+    plain = Network.forward
+
+    def forward(self, x, y=None):
+        out, loss = plain(self, x, y)
+        return out, loss, {'penalty': torch.tensor(0.5)}
+    data = next(w for w in words_of(kind) if w.startswith('--data_dir'))
+    words = [f'--ckpt={tmp_path}/a', word, '--device=cpu']
+    if program is scores:
+        words += [data, '--overwrite=true']
+    said = []
+    for changed in (plain, forward):
+        monkeypatch.setattr(Network, 'forward', changed)
+        program.main(words)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
