@@ -470,6 +470,7 @@ def test_a_network_that_returns_numbers_to_log_is_scored_and_sampled(kind, progr
     words = [f'--ckpt={tmp_path}/a', word, '--device=cpu']
     if program is scores:
         words += [data, '--overwrite=true']
+    capsys.readouterr()  # what training said
     said = []
     for changed in (plain, forward):
         monkeypatch.setattr(Network, 'forward', changed)
