@@ -89,7 +89,7 @@ class TrainConfig:
     eval_iters: int = 100                   # validation batches, always the same ones
     eval_only: bool = False                 # validate, print, write nothing
     target_loss: float = 0.0                # stop at a validation loss this low; 0: never
-    patience: int = 0                       # stop after so many validations without a better one
+    patience: int = 0                       # stop after N validations, none a new best; 0: never
     show_samples: bool = True               # print what the network writes at validations
     log_interval: int = 10                  # steps between printed and logged training losses
     telemetry: bool = False                 # log R^c, sparsity and objective of every layer

@@ -30,7 +30,7 @@ def print_plan(request, task, model, folder, device, step):
         passes = c.max_iters * task.rows_per_step / len(task.train)
         length += f', {passes:.3g} passes over the data'
     print_main(f'{length}; a validation every {c.eval_interval:,} steps')
-    if 0 < step == c.max_iters:
+    if step > 0 and step == c.max_iters:
         print_main('this run is finished; to go on, give a larger --max_iters')
 
     print_main(f'on {device}')
@@ -84,11 +84,12 @@ def got_worse(task, step, best_step, best_error, later_errors):
     return words
 
 
-def print_end(c, step, training_seconds, got_worse, next_commands):
-    """What a finished run has made, and the commands that show it. got_worse: see there."""
+def print_end(c, step, training_seconds, remark, next_commands):
+    """What a finished run has made, and the commands that show it. remark: a line about its
+    validations, or ''."""
     duration = timedelta(seconds=round(training_seconds))
     made = ', '.join(run_files(c.out_dir))
     print_main(f'done: {step:,} steps, {duration} of training; {c.out_dir} holds {made}')
-    if got_worse:
-        print_main(got_worse)
+    if remark:
+        print_main(remark)
     print_main('now try: ' + '\n         '.join(next_commands))

@@ -48,7 +48,7 @@ class Threads:
             torch.set_num_threads(threads - 1)
             self.try_more_at = now + SECONDS_UNTIL_MORE
             if not self.has_told:
-                print_main(f'{threads - 1} of {threads} threads, while another program needs one')
+                print_main(f'{threads - 1} of {threads} threads while another program needs a core')
                 self.has_told = True
         elif not crowded and threads < self.most and now > self.try_more_at:
             torch.set_num_threads(threads + 1)

@@ -65,7 +65,7 @@ def read(files, typed, TrainConfig, AugmentConfig):
     else:
         from request import trained  # here: a new run reads no trained network
         if init_from == 'resume':
-            if not files and 'out_dir' not in requested:
+            if not files and 'out_dir' not in requested:  # the run that a bare train.py makes
                 requested['out_dir'] = with_default_config(requested, *classes)['out_dir']
             values, checkpoint = trained.settings_to_resume(requested, *classes)
         else:

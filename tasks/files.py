@@ -77,7 +77,7 @@ def split_meta(folder, split, kind):
 def open_array(path, dtype, *shape):
     """A .npy file, memory-mapped. Raises Mistake if it is missing, cut off, or of another type or
     shape than meta.json said when the program began."""
-    problem = f'{path} is missing or damaged, or was changed under the run'
+    problem = f'{path} is missing or damaged, or has changed since the run began'
     with reading(problem, 'prepare the dataset again'):
         array = np.load(regular(path), mmap_mode='r')
         if array.dtype != dtype or array.shape != shape:

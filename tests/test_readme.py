@@ -161,15 +161,13 @@ def test_readmes_own_text_is_learned_resumed_and_fine_tuned(tmp_path):
         assert done.returncode == 0, done.stderr
         assert 'best at step' not in done.stdout
 
-    promised = {float(number) for number in re.findall(r'\b\d\.\d\d\b', section)}
-    for name in ('mine', 'tuned'):
-        log = read_log(tmp_path / 'out' / name)
-        validations = {row['step']: row['loss'] for row in log if row['split'] == 'val'}
-        first, last = min(validations), max(validations)
-        assert min(validations, key=validations.get) == last
-        assert any(abs(validations[last] - number) < 0.06 for number in promised), validations
-        if name == 'mine':
-            assert last == 800 and validations[800] < validations[400] < validations[first]
+    prose = re.sub(r'```.*?```', '', section, flags=re.S)
+    at_500, at_800, begun_at, ended_at = map(float, re.findall(r'\b\d\.\d\d\b', prose))
+    mine, tuned = ({row['step']: row['loss'] for row in read_log(tmp_path / 'out' / name) if row['split'] == 'val'}
+                   for name in ('mine', 'tuned'))
+    assert mine[800] < mine[400] < mine[0] and mine[800] < at_500 and tuned[300] < tuned[200] < tuned[0]
+    assert mine[800] == pytest.approx(at_800, abs=0.06)  # not all machines compute in bfloat16
+    assert (tuned[0], tuned[300]) == pytest.approx((begun_at, ended_at), abs=0.06)
     begun = read_weights(ROOT / 'trained' / 'aot_stdlib' / 'best.safetensors')[0]
     tuned = read_weights(tmp_path / 'out' / 'tuned' / 'best.safetensors')[0]
     assert all(not torch.equal(begun[name], tuned[name]) for name in begun)

@@ -23,7 +23,7 @@ from engine.settings import EXPECTED, SIZE, cast, show
 from engine.writing import rename, write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
-             'better: its curve.png shows why')
+             'better')
 
 
 @dataclasses.dataclass
@@ -223,11 +223,11 @@ def open_last(out_dir):
     """The Run of a run directory as the run left it, so that it can go on."""
     run = read_config(out_dir)
     last = read_last(out_dir)
+    best_step = last.get('best_step', last['step'])  # earlier versions did not write it
     return dataclasses.replace(run, weights=last['weights'], step=last['step'],
                                average=last['average'], optimizers=last['optimizers'],
                                scaler=last['scaler'], seen=last.get('seen'),
-                               best_error=last['best'],
-                               best_step=last.get('best_step', last['step']),
+                               best_error=last['best'], best_step=best_step,
                                training_seconds=last['seconds'])
 
 

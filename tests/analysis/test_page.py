@@ -284,8 +284,9 @@ FRAMES = '<head><script>window.requestAnimationFrame = draw => setTimeout(draw, 
 @in_browser
 @pytest.mark.slow
 @pytest.mark.parametrize('width', [1200, 360])
-@pytest.mark.parametrize('names', [['crate', 'crate_mae'], ['vit', 'aot_pictures'], ['gpt2', 'aot_text']])
-def test_in_a_browser(names, width, place, write, tmp_path):
+@pytest.mark.parametrize('names, least', [
+    (['crate', 'crate_mae'], 16), (['vit', 'aot_pictures'], 10), (['gpt2', 'aot_text'], 16)])
+def test_in_a_browser(names, least, width, place, write, tmp_path):
     """Choosing, hovering, keys, sliders, switches, drawing, hiding and writing change what they should, and
     numbers are those of their points.
     The page is in a frame, because a window cannot be narrower than 500 pixels."""
@@ -302,5 +303,5 @@ def test_in_a_browser(names, width, place, write, tmp_path):
     assert report, done.stderr[-2000:]
     report = json.loads(html.unescape(report[1]))
     assert report['width'] == width and report['plays'] == (width != 360) and not report['problems'], report['problems']
-    assert len(report['said']) >= 10 and not [line for line in report['said'] if line.startswith('NO ')]
+    assert len(report['said']) >= least and not [line for line in report['said'] if line.startswith('NO ')]
     assert not re.findall('CONSOLE.*', done.stderr)
