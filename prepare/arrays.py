@@ -141,10 +141,10 @@ def hold_out(x, y, val_share):
     return (x[train], y[train]), (x[val], y[val])
 
 
-def class_names(names, labels):
+def class_names(names, splits):
     """The names of the classes, a list. names: those that the user typed, with commas between them,
-    or None for numbers. labels: an array for each split. Raises Mistake if there are too few."""
-    largest = max(int(y.max(initial=0)) for y in labels)
+    or None for numbers. splits: {split: (x, labels)}. Raises Mistake if there are too few."""
+    largest = max(int(y.max(initial=0)) for _, y in splits.values())
     if names:
         classes = names.split(',')
     else:
@@ -160,7 +160,7 @@ def save_floats(out, splits, names):
     x, y = splits['train']
     meta = {'kind': 'arrays', 'shape': x.shape[1:], 'splits': {}}
     if y.ndim == 1:
-        meta['classes'] = class_names(names, [y for _, y in splits.values()])
+        meta['classes'] = class_names(names, splits)
     else:
         meta['num_targets'] = y.shape[1]
     if x.ndim == 4:  # (N, C, H, W)
@@ -176,18 +176,17 @@ def save_floats(out, splits, names):
 
 
 def main(argv=None):
+    files = []
+    for split, prefix in PREFIXES.items():
+        for kind in ('images', 'labels'):
+            files.append(option(f'--{prefix}{kind}', f'{kind} for {split}', metavar='FILE'))
     args = arguments(
         __doc__, argv,
         number('--val', 'share held out without validation data', 0.1, 0, 0.9),
         option('--classes', 'names separated by commas; without, they are 0,1,2,..',
                metavar='NAMES'),
         option('--npz', 'x and y, floats that are no pictures', metavar='FILE'),
-        option('--images', 'images for training', metavar='FILE'),
-        option('--labels', 'labels for training', metavar='FILE'),
-        option('--val_images', 'images for validation', metavar='FILE'),
-        option('--val_labels', 'labels for validation', metavar='FILE'),
-        option('--test_images', 'images for testing', metavar='FILE'),
-        option('--test_labels', 'labels for testing', metavar='FILE'))
+        *files)
 
     if args.npz and args.images:
         raise Mistake('give --npz=FILE or --images=FILE, not both')
@@ -200,8 +199,7 @@ def main(argv=None):
     if args.npz:
         save_floats(args.out, splits, args.classes)
     else:
-        classes = class_names(args.classes, [y for _, y in splits.values()])
-        save_arrays(args.out, splits, classes)
+        save_arrays(args.out, splits, class_names(args.classes, splits))
 
 
 if __name__ == '__main__':

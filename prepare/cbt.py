@@ -15,7 +15,7 @@ Expect 2,500 questions of each kind.
 import re
 
 from lib.inputs import (
-    Mistake, arguments, local, local_or_fetch, read_tar, reading, run, tar_named)
+    Mistake, arguments, local, local_or_fetch, reading, run, tar_named)
 from lib.texts import decode, save_benchmark
 
 URL = ('https://huggingface.co/datasets/cam-cst/cbt/resolve/'
@@ -54,7 +54,7 @@ def main(argv=None):
         local('CBTest.tgz, instead of the download'),
         out='data/cbt', ends=FILES.values())
 
-    path = local_or_fetch(args, URL, read=read_tar)
+    path = local_or_fetch(args, URL)
     files = dict(tar_named(path, lambda name: name in FILES))
     questions = {}
     for name in FILES:

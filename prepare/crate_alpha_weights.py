@@ -31,7 +31,7 @@ def main(argv=None):
         choice('--size', 'Base or Large', *SIZES),
         out_dir='out/crate_alpha_SIZE')
 
-    path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size}.pth', read=read_weights)
+    path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size}.pth')
     weights = read_weights(path)
     Network = network_class('crate_alpha')
     model = Network.from_official(weights, image_size=224, num_classes=1000, **SIZES[args.size])

@@ -28,7 +28,7 @@ def main(argv=None):
         option('--url', 'the file to download', default=URL),
         out_dir='out/crate_lm')
 
-    path = local_or_fetch(args, args.url, name='crate_lm.pt', read=read_weights)
+    path = local_or_fetch(args, args.url, name='crate_lm.pt')
     weights = read_weights(path)
     Network = network_class('crate_alpha')
     model = Network.from_official(weights, n_head=12)

@@ -82,19 +82,15 @@ def side_of(weights):
 
 def decoder_of(model):
     """{name: tensor} of the decoder of an autoencoder, under the authors' names."""
-    decoder = {}
-    for name, tensor in model.to_official().items():
-        if name.startswith(('decoder', 'mask_token')):
-            decoder[name] = tensor
-    return decoder
+    return {name: tensor for name, tensor in model.to_official().items()
+            if name.startswith(('decoder', 'mask_token'))}
 
 
 def fine_tuning_settings(model):
     """The settings with which train.py fine-tunes a classifier."""
-    settings = {}
-    for name, value in read_file(f'{HERE}/config/base/transfer.py').items():
-        if name not in NOT_OF_TRAINING:
-            settings[name] = value
+    settings = read_file(f'{HERE}/config/base/transfer.py')
+    for name in NOT_OF_TRAINING:
+        settings.pop(name, None)
     return settings | VIEWS.get(model, {})
 
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from lib.files import Growing, new_folder
 from lib.inputs import (
-    Mistake, arguments, choice, local, local_or_fetch, number, option, read_tar, run, tar_files)
+    Mistake, arguments, choice, local, local_or_fetch, number, option, run, tar_files)
 from lib.pictures import in_order
 from lib.texts import write_text_meta
 from tasks.files import cores
@@ -46,46 +46,40 @@ def held_out(text, val_share):
 
 
 def tokenize(job):
-    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (tokens, number
-    of documents, UTF-8 bytes)}."""
+    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (ids (n,), UTF-8
+    bytes)}."""
     name, packed, kind, val_share = job
     tokenizer = Tokenizer(kind)
-    texts = {split: [] for split in SPLITS}
+    ids = {split: [] for split in SPLITS}
+    n_bytes = dict.fromkeys(SPLITS, 0)
     unpacked = lzma.open(io.BytesIO(packed))
     for _, content in tar_files(name, lambda name: name.endswith('.txt'), opened=unpacked):
         text = content.decode('utf-8-sig', errors='replace')
         text = re.sub('\n\n\n+', '\n\n', text).strip()
         split = 'val' if held_out(text, val_share) else 'train'
-        texts[split].append(text)
-
-    results = {}
-    for split in SPLITS:
-        tokens = []
-        for text in texts[split]:
-            tokens += tokenizer.encode(text)
-            tokens.append(tokenizer.beginning)  # which ends the text before
-        n_bytes = sum(len(text.encode()) for text in texts[split])
-        results[split] = np.array(tokens, np.uint16), len(texts[split]), n_bytes
-    return results
+        ids[split] += tokenizer.encode(text)
+        ids[split].append(tokenizer.beginning)  # which ends the text before
+        n_bytes[split] += len(text.encode())
+    return {split: (np.array(ids[split], np.uint16), n_bytes[split]) for split in SPLITS}
 
 
 # ---- progress -----------------------------------------------------------------------------------
 # progress.json says what is true after the last whole subset: how many are `done`, and of each
-# split the numbers of tokens, documents and bytes. Tokens that were written later are cut off.
+# split what write_text_meta takes. Tokens that were written later are cut off.
 
 def read_state(folder, args):
     """The state of progress.json, or that of a beginning. Raises Mistake if the options are other
     ones than those with which it began."""
     path = folder / PROGRESS
-    options = f'--val {args.val} --tokenizer {args.tokenizer}'
-    state = {'begun': options, 'done': 0}
+    state = {'begun': f'--tokenizer {args.tokenizer} --val {args.val}', 'done': 0, 'splits': {}}
     for split in SPLITS:
-        state[split] = [0, 0, 0]
+        state['splits'][split] = {'tokens': 0, 'dtype': 'uint16', 'bytes': 0}
     if path.exists():
-        state = json.loads(path.read_text(encoding='utf-8'))
-    if state['begun'] != options or state['done'] > args.subsets:
-        raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or '
-                      'remove it')
+        before = json.loads(path.read_text(encoding='utf-8'))
+        if before['begun'] != state['begun'] or before['done'] > args.subsets:
+            raise Mistake(f'{folder} has {before["done"]} subsets of {before["begun"]}; pass '
+                          'these, or remove it')
+        return before
     return state
 
 
@@ -99,17 +93,18 @@ def save_state(folder, state, files):
     os.replace(new, path)
 
 
-def append_subset(archive, name, files, state, args):
-    """Append the tokens of an archive to the files, {split: Growing}, and count them in `state`.
+def append_subset(archive, name, files, splits, args):
+    """Append the tokens of an archive to the files, {split: Growing}, and count them in `splits`.
     Raises Mistake if it has no documents. name: what the progress bar says."""
-    tokens_before = state['train'][0]
+    tokens_before = splits['train']['tokens']
     jobs = jobs_of(archive, args.tokenizer, args.val)
     results = in_order(tokenize, jobs, args.workers)
-    for _, counted in tqdm(results, name, disable=None, unit=' files'):  # (job, its result)
-        for split, (tokens, documents, n_bytes) in counted.items():
-            files[split].append(tokens)
-            state[split] = np.add(state[split], (len(tokens), documents, n_bytes)).tolist()
-    if state['train'][0] == tokens_before:
+    for _, result in tqdm(results, name, disable=None, unit=' files'):  # (job, its result)
+        for split, (ids, n_bytes) in result.items():
+            files[split].append(ids)
+            splits[split]['tokens'] += len(ids)
+            splits[split]['bytes'] += n_bytes
+    if splits['train']['tokens'] == tokens_before:
         raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
 
 
@@ -136,32 +131,22 @@ def main(argv=None):
     with new_folder(args.out, PROGRESS) as folder:  # that of an earlier try, if it had progress
         state = read_state(folder, args)
         files = {}
-        for split in SPLITS:
-            n_tokens = state[split][0]
-            files[split] = Growing(folder / f'{split}.npy', np.uint16, n_tokens)
+        for split, entry in state['splits'].items():
+            files[split] = Growing(folder / f'{split}.npy', np.uint16, entry['tokens'])
 
         while state['done'] < args.subsets:
             name = f'urlsf_subset{state["done"]:02}.tar'
-            archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}',
-                                     read=read_tar)
-            append_subset(archive, name, files, state, args)
+            archive = local_or_fetch(args, f'{args.url}/{name}', name=f'openwebtext/{name}')
+            append_subset(archive, name, files, state['splits'], args)
             state['done'] += 1
             save_state(folder, state, files)
             if args.source is None:
                 archive.unlink()
 
-        splits = {}
-        for split in SPLITS:
-            files[split].close()
-            n_tokens, _, n_bytes = state[split]
-            splits[split] = {'tokens': n_tokens, 'dtype': 'uint16', 'bytes': n_bytes}
-        write_text_meta(folder, tokenizer, splits)
+        for file in files.values():
+            file.close()
+        write_text_meta(folder, args.out, tokenizer, state['splits'])
         (folder / PROGRESS).unlink()
-
-    for split in SPLITS:
-        n_tokens, documents, n_bytes = state[split]
-        print(f'{args.out}/{split}.npy: {n_tokens:,} tokens of {documents:,} documents, '
-              f'{n_bytes:,} bytes')
 
 
 if __name__ == '__main__':

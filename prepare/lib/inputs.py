@@ -164,20 +164,19 @@ def run(main):
 
 # ---- downloads ----------------------------------------------------------------------------------
 
-def local_or_fetch(args, url, checksum=None, name='', read=None):
+def local_or_fetch(args, url, checksum=None, name=''):
     """The path of a file: of the user's own copy if there is --from, and else of the download.
 
     --from is the file, or a folder that has a file with the url's name. A download is kept for the
-    next time in the folder `downloads` beside --out, under `name`, by default the url's. read: for
-    a download without a checksum, a function of its path that raises Mistake if it cannot be read.
-    Raises Mistake if the user's file is not there, and if a file, also of an earlier download, has
-    another checksum (MD5 or sha256 in hex).
+    next time in the folder `downloads` beside --out, under `name`, by default the url's. Raises
+    Mistake if the user's file is not there, and if a file, also of an earlier download, has another
+    checksum (MD5 or sha256 in hex).
     """
     if args.source is None:
         path = Path(args.out).parent / 'downloads' / (name or Path(url).name)
         hold(path)  # two datasets may need the same file
         if not path.exists():
-            return fetch(url, path, checksum, read)
+            return fetch(url, path, checksum)
     else:
         path = Path(args.source)
         if path.is_dir():
@@ -185,35 +184,27 @@ def local_or_fetch(args, url, checksum=None, name='', read=None):
         if not path.is_file():
             raise Mistake(f'--from {path}: no such file; name the one you have')
 
-    if checksum:
-        difference = differs(path, checksum)
-        if difference:
-            raise Mistake(f'{path} is not the published file ({difference}); remove it, and get it '
-                          'again')
+    if checksum and not has_checksum(path, checksum):
+        raise Mistake(f'{path} is not the published file, whose checksum is {checksum}; remove it, '
+                      'and get it again')
     return path
 
 
-def differs(path, checksum):
-    """'' if the file has this checksum (an MD5 of 32 hex digits, or a sha256 of 64), else a
-    reason."""
+def has_checksum(path, checksum):
+    """Whether a file has this checksum, an MD5 of 32 hex digits or a sha256 of 64."""
     kind = 'md5' if len(checksum) == 32 else 'sha256'
-    if digest(path, kind) == checksum:
-        return ''
-    return f'its {kind} is not {checksum}'
+    return digest(path, kind) == checksum
 
 
-def fetch(url, path, checksum=None, read=None, tries=5):
+def fetch(url, path, checksum=None, tries=5):
     """Download url to path and return path. If an earlier attempt left path.part, it is continued.
 
     checksum: MD5 or sha256 in hex, compared before the file gets its name. Without one, that is
-    used which Hugging Face sends for its large files. Where there is none, a web page, such as that
-    of a login, is refused, and `read` tries the file, see local_or_fetch. Raises Mistake for a file
-    that is refused or has another checksum, and if the network or the server fails `tries` times in
-    a row.
+    used which Hugging Face sends for its large files. Raises Mistake for a file that has another
+    checksum, and if the network or the server fails `tries` times in a row.
     """
     import requests
     part = path.with_name(f'{path.name}.part')
-    tag = path.with_name(f'{path.name}.etag')
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f'downloading {url}')
 
@@ -221,7 +212,7 @@ def fetch(url, path, checksum=None, read=None, tries=5):
     while True:
         size_before = size_of(part)
         try:
-            published = receive(url, part, tag, size_before)
+            published = receive(url, part, size_before)
             break
         except requests.RequestException as e:
             # after an attempt that brought something, failures are counted anew
@@ -231,13 +222,12 @@ def fetch(url, path, checksum=None, read=None, tries=5):
                 raise Mistake(f'{url} failed {tries} times ({why}); run this again to continue, or '
                               'pass a copy to --from') from None
             time.sleep(0.1 * min(2 ** failures, 30))
-    tag.unlink(missing_ok=True)
 
-    problem = problem_of(part, checksum or published, read)
-    if problem:
+    expected = checksum or published
+    if expected and not has_checksum(part, expected):
         part.unlink()
-        raise Mistake(f'{url} arrived damaged ({problem}); run this again to download it anew, or '
-                      'pass a copy to --from')
+        raise Mistake(f'{url} arrived damaged, its checksum is not {expected}; run this again to '
+                      'download it anew, or pass a copy to --from')
     os.replace(part, path)
     return path
 
@@ -247,37 +237,16 @@ def size_of(path):
     return path.stat().st_size if path.exists() else 0
 
 
-def problem_of(path, checksum, read):
-    """What is wrong with a file that was downloaded, '' if nothing is. checksum: the expected one,
-    or None. read: see local_or_fetch."""
-    if checksum:
-        return differs(path, checksum)
-    with open(path, 'rb') as f:
-        first_bytes = f.read(99)
-    if first_bytes.lstrip().lower().startswith((b'<!doctype', b'<html')):
-        return 'it is a web page, perhaps that of a login'
-    if read:
-        try:
-            read(path)
-        except Mistake as e:
-            return str(e)
-    return ''
-
-
-def receive(url, part, tag, size_before):
+def receive(url, part, size_before):
     """Ask a server once for a file, and write its bytes to the file `part`.
 
     part has `size_before` bytes of an earlier attempt. The server is asked for those that follow.
-    The file `tag` says which file it was, if the server had said so: then the server sends all
-    (If-Range) if it has another file by now. Returns the sha256 that the server publishes, or None.
-    Raises what requests raises.
+    Returns the sha256 that the server publishes, or None. Raises what requests raises.
     """
     import requests
     headers = {'Accept-Encoding': 'identity'}  # the file itself, so that its bytes can be counted
     if size_before:
         headers['Range'] = f'bytes={size_before}-'
-        if tag.exists():
-            headers['If-Range'] = tag.read_text(encoding='latin1')
 
     with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as response:
         content_range = response.headers.get('Content-Range', '')
@@ -290,11 +259,6 @@ def receive(url, part, tag, size_before):
             raise requests.ConnectionError('the server goes on at another place; starting again')
         response.raise_for_status()
 
-        if not resumes:
-            tag.unlink(missing_ok=True)
-            etag = response.headers.get('ETag', '')
-            if etag.startswith('"'):  # others (W/"..) do not promise the same bytes
-                tag.write_text(etag, encoding='latin1')
         write_content(response, part, size_before if resumes else 0)
         return published_checksum(response)
 
@@ -388,12 +352,6 @@ def tar_files(path, wanted, most=MOST_BYTES, opened=None):
                         yield f'{name.stem}/{inner}', content
             if is_empty:  # tarfile also sees nothing in a file of zeros
                 raise tarfile.ReadError('it holds nothing')
-
-
-def read_tar(path):
-    """Read a tar archive to its end. Raises Mistake if it is damaged, see tar_files."""
-    for _ in tar_files(path, lambda name: False):
-        pass
 
 
 def tar_named(path, wanted, most=MOST_BYTES):

@@ -12,6 +12,7 @@ is larger than --max_bad, nothing is written.
 """
 import contextlib
 import io
+import itertools
 import multiprocessing
 import os
 import signal
@@ -51,7 +52,9 @@ def save_arrays(out, splits, classes):
     meta = {'kind': 'images', 'storage': 'arrays', 'classes': list(classes), 'splits': {}}
     with new_folder(out) as new:
         for split, arrays in splits.items():
-            images, labels = arrays[:2]
+            arrays = dict(zip(('images', 'labels', 'masks', 'objects'), arrays))
+            images = arrays['images']
+            labels = arrays['labels']
             if images.dtype != np.uint8:
                 raise ValueError(f'{split}: pictures must be uint8, and these are {images.dtype}')
             if min(labels) < 0 or max(labels) >= len(classes):
@@ -60,14 +63,11 @@ def save_arrays(out, splits, classes):
             count, height, width, channels = images.shape
             entry = {'count': count, 'height': height, 'width': width}
 
-            np.save(new / f'{split}.images.npy', images)
-            np.save(new / f'{split}.labels.npy', np.int64(labels))
-            if len(arrays) > 2:
-                np.save(new / f'{split}.masks.npy', arrays[2])
-            if len(arrays) > 3:
-                objects = arrays[3]
-                np.save(new / f'{split}.objects.npy', objects)
-                entry['objects'] = objects.shape[1]
+            if 'objects' in arrays:
+                entry['objects'] = arrays['objects'].shape[1]
+            arrays |= {'images': images, 'labels': np.int64(labels)}
+            for name, array in arrays.items():
+                np.save(new / f'{split}.{name}.npy', array)
             meta['splits'][split] = entry
             meta['channels'] = channels
         write_meta(new, meta)
@@ -230,22 +230,15 @@ class Pack:
             'names': np.array(self.names, 'S'),
         }
         if self.png is not None:
-            arrays['objects'] = rows_of_one_length(self.objects)
+            # rows of one length, with -1 behind the shorter ones
+            columns = itertools.zip_longest(*self.objects, fillvalue=-1)
+            arrays['objects'] = np.array(list(zip(*columns)), np.int64)     # (N, M)
             entry['objects'] = arrays['objects'].shape[1]
             entry['mask_bytes'] = self.png.length
             arrays['mask_offsets'] = self.png.close()
         for name, a in arrays.items():
             np.save(f'{self.place}.{name}.npy', a)
         return entry
-
-
-def rows_of_one_length(rows):
-    """N lists as an array, int64 (N, M), with -1 behind the shorter ones."""
-    longest = max(len(row) for row in rows)
-    array = np.full((len(rows), longest), -1, np.int64)
-    for i, row in enumerate(rows):
-        array[i, :len(row)] = row
-    return array
 
 
 def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01,
@@ -283,9 +276,8 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
             classes = list(classes)
             final_labels = np.arange(len(classes))
         else:
-            classes = sorted(classes_seen)
-            places = {name: i for i, name in enumerate(classes)}
-            final_labels = np.array([places[name] for name in classes_seen])
+            names, final_labels = np.unique(classes_seen, return_inverse=True)
+            classes = names.tolist()
         entries = {split: pack.complete(final_labels) for split, pack in packs.items()}
         write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes,
                          'channels': channels, 'splits': entries})

@@ -158,11 +158,8 @@ def check_text(name, n_characters, n_replaced, n_nul):
 def write_text(out, tokenizer_name, texts):
     """Write a text dataset and print its counts. The alphabet of the tokenizer 'chars' is that of
     all texts. texts: {split: text}."""
-    characters = set()
-    if tokenizer_name == 'chars':
-        for text in texts.values():
-            characters.update(text)
-    tokenizer = Tokenizer(tokenizer_name, ''.join(sorted(characters)))
+    alphabet = set().union(*texts.values())
+    tokenizer = Tokenizer(tokenizer_name, ''.join(sorted(alphabet)))
     parts = ((split, *encoded(tokenizer, text)) for split, text in texts.items())
     write_tokens(out, tokenizer, parts)
 
@@ -304,23 +301,21 @@ def write_tokens(out, tokenizer, parts, counted=None):
             if counted is not None:
                 np.save(new / f'{split}.counted.npy', counted[split])
                 splits[split]['some_counted'] = True
-        write_text_meta(new, tokenizer, splits)
-
-    for split, entry in splits.items():
-        print(f'{out}/{split}.npy: {entry["tokens"]:,} tokens of {entry["bytes"]:,} bytes, '
-              f'vocabulary {tokenizer.vocab_size}')
+        write_text_meta(new, out, tokenizer, splits)
 
 
-def write_text_meta(out, tokenizer, splits):
-    """Write meta.json of a text dataset. splits: {split: {'tokens': how many, 'dtype': their type,
-    'bytes': of UTF-8}}, with 'some_counted' where not all count. Raises Mistake for a split of
-    fewer than two tokens."""
+def write_text_meta(folder, out, tokenizer, splits):
+    """Write meta.json of a text dataset into a folder that is to become `out`, and print its
+    counts. splits: {split: {'tokens': how many, 'dtype': their type, 'bytes': of UTF-8}}, with
+    'some_counted' where not all count. Raises Mistake for a split of fewer than two tokens."""
     for split, entry in splits.items():
         if entry['tokens'] < 2:
             raise Mistake(f'too little text: {entry["tokens"]} tokens for {split}; give more, or '
                           'another --val')
-    write_meta(out, {'kind': 'text', 'tokenizer': tokenizer.spec,
-                     'vocab_size': tokenizer.vocab_size, 'splits': splits})
+        print(f'{out}/{split}.npy: {entry["tokens"]:,} tokens of {entry["bytes"]:,} bytes, '
+              f'vocabulary {tokenizer.vocab_size}')
+    write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec,
+                        'vocab_size': tokenizer.vocab_size, 'splits': splits})
 
 
 # ---- test splits --------------------------------------------------------------------------------

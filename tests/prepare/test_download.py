@@ -22,7 +22,7 @@ def test_checksums_are_md5_or_sha256_by_their_length(kind, tmp_path):
     for source in path.parent, path, None:  # given, or downloaded before
         args = Namespace(source=source, out=f'{tmp_path}/d')
         assert inputs.local_or_fetch(args, 'http://x/f', right) == path
-        with pytest.raises(ValueError, match=f'{path} .*{kind}'):
+        with pytest.raises(ValueError, match=f'{path} .*{right[::-1]}'):
             inputs.local_or_fetch(args, 'http://x/f', right[::-1])
     with pytest.raises(ValueError, match='nowhere'):
         inputs.local_or_fetch(Namespace(source='nowhere', out='d'), 'http://x/f')
@@ -46,20 +46,6 @@ def test_a_download_that_ended_before_it_got_its_name_is_not_fetched_again(serve
     assert inputs.fetch(server.url, tmp_path / 'f', SHA).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize('etags', [('"1"', '"2"'), ('W/"1"', '"2"'), ('"1"', '"1"')])
-def test_a_part_of_another_file_is_not_continued(serve, tmp_path, etags):
-    """The file changes on the server between two attempts; without a checksum, its ETag tells, unless it is weak."""
-    server = serve(CONTENT, ['drop', 'gone'], etag=etags[0])
-    with pytest.raises(ValueError, match='404'):
-        inputs.fetch(server.url, tmp_path / 'f', tries=2)
-    assert 0 < (have := (tmp_path / 'f.part').stat().st_size) < 1_000_001
-    server.state |= {'plan': ['fine'], 'etag': etags[1], 'content': OTHER, 'resumed': 0}
-    weak, same = etags[0].startswith('W'), etags[0] == etags[1]
-    expected = CONTENT[:have] + OTHER[have:] if same or weak else OTHER
-    assert inputs.fetch(server.url, tmp_path / 'f').read_bytes() == expected
-    assert [p.name for p in tmp_path.iterdir()] == ['f'] and server.state['resumed'] == (same or weak)
-
-
 @pytest.mark.parametrize('plan', [['fine'], ['moved', 'fine']])
 def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan):
     """As Hugging Face does, in its answer or in the one that leads to the file."""
@@ -73,7 +59,7 @@ def test_the_checksum_that_a_server_publishes_is_compared(serve, tmp_path, plan)
 
 @pytest.mark.slow
 @pytest.mark.parametrize('plan, content, checksum, left', [
-    (['fine'], b' <!doctype html><title>Log in</title>' * 99, None, []), (['fine'], CONTENT, '0' * 64, []),
+    (['fine'], CONTENT, '0' * 64, []),
     *(([plan], CONTENT, None, []) for plan in ('gone', 'busy', 'lost')), (['longer'], CONTENT, None, ['f.part'])])
 def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, content, checksum, left):
     url = serve(content, plan).url
@@ -84,11 +70,12 @@ def test_failed_downloads_leave_nothing_that_looks_whole(serve, tmp_path, plan, 
 
 @pytest.mark.parametrize('content', [bytes(5000), b'busy, come back later', b'PK\x03\x04' + bytes(5000)])
 @pytest.mark.parametrize('script, name', [(crate_alpha_weights, 'crate_alpha_B16.pth'), (cbt, 'CBTest.tgz')])
-def test_a_wrong_download_is_not_kept(script, name, content, serve, tmp_path, capsys, monkeypatch):
+def test_a_wrong_download_without_a_checksum_is_named(script, name, content, serve, tmp_path, capsys, monkeypatch):
     server = serve(content, ['whole'])
     words = [f'--out_dir={tmp_path}/w/run', f'--url={server.url}/'] if script is crate_alpha_weights else \
         ['--out', f'{tmp_path}/w/run']
     monkeypatch.setattr(cbt, 'URL', f'{server.url}/{name}')
-    with pytest.raises(Mistake, match='damaged'):
-        script.main(words)
-    assert not list((tmp_path / 'w' / 'downloads').glob(f'{name}*'))
+    for _ in range(2):
+        with pytest.raises(Mistake, match=f'{name} is damaged.* remove it'):
+            script.main(words)
+    assert [path.name for path in (tmp_path / 'w').iterdir() if path.name[0] != '.'] == ['downloads']
