@@ -18,7 +18,6 @@ from lib.pictures import save_arrays
 COPY = local('a local copy of the archive instead of the download')
 # {number of classes: checksum of the archive}
 MD5 = {10: 'c58f30108f718f92721af3b95e74349a', 100: 'eb9058c3a382ffc7106e4002c42a8d85'}
-LARGEST_FILE = 2 ** 28  # bytes; the training file of CIFAR-100 has 155 MB
 BATCHES = {'train': ('data_batch', 'train'), 'test': ('test',)}  # how a split's files are called
 
 
@@ -32,7 +31,7 @@ def find_archive(args, number):
 def read(path, meta='batches.meta', fine=b''):
     """({split: (pictures uint8 (N, 32, 32, 3), labels (N,))}, names of the classes). meta: the file
     with the names; fine: what the keys of the labels begin with."""
-    files = dict(tar_named(path, lambda name: True, LARGEST_FILE))
+    files = dict(tar_named(path, lambda name: True))
 
     def load(name):
         return pickle.loads(files[name], encoding='bytes')  # Python 2 wrote it; its texts are bytes

@@ -14,8 +14,8 @@ from collections import defaultdict
 import lib  # noqa: F401 (first: it says what to type where a library is missing)
 import numpy as np
 
-from lib.inputs import Mistake, arguments, local, reading, run
-from lib.pictures import PACK, labelled, pack_settings, save_pack
+from lib.inputs import Mistake, arguments, first_path, local, reading, run
+from lib.pictures import PACK, labelled, save_pack
 from tasks.masks import UNKNOWN
 
 MOST_OBJECTS = UNKNOWN - 1  # of a picture
@@ -29,8 +29,7 @@ def read_splits(folder):
     for path in sorted((folder / 'annotations').glob('instances_*.json')):
         stem = path.stem.removeprefix('instances_')  # such as val2017
         split = next((s for s in ('train', 'val', 'test') if stem.startswith(s)), None)
-        folders = folder / stem, folder / 'images' / stem
-        place = next((p for p in folders if p.is_dir()), None)
+        place = first_path([folder, folder / 'images'], stem)
         if split is None or place is None:
             continue
         with reading(f"{path} is no file of instances as COCO's"):
@@ -54,7 +53,7 @@ def read_splits(folder):
 
 
 def pictures_with_objects(path, place, pictures, labels):
-    """Yield (name, label, path, (numbers, classes of the objects)) of each picture with objects.
+    """Yield (name, label, (numbers, classes of the objects), path) of each picture with objects.
     pictures: its entry in the file, and those of its objects; labels: {category: class}."""
     for picture, objects in pictures:
         name = picture['file_name']
@@ -103,7 +102,7 @@ def main(argv=None):
         *PACK,
         out='data/coco')
     splits, classes = read_splits(args.source)
-    save_pack(args.out, splits, classes, **pack_settings(args))
+    save_pack(args, splits, classes)
 
 
 if __name__ == '__main__':

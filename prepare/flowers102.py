@@ -7,7 +7,7 @@ Expect 1,020 pictures for training (train), 1,020 for validation (val) and 6,149
 102 classes. The classes are called 1 to 102, because the dataset has no names for them.
 """  # noqa: E501 (--help shows it)
 from lib.inputs import arguments, local, local_or_fetch, run
-from lib.pictures import PACK, listed, pack_settings, save_pack
+from lib.pictures import PACK, listed, save_pack
 
 URL = 'https://www.robots.ox.ac.uk/~vgg/data/flowers/102/'
 FILES = {
@@ -41,8 +41,7 @@ def main(argv=None):
     archive, setid, imagelabels = paths
     pictures = read_lists(setid, imagelabels)
     classes = [str(number) for number in range(1, 103)]
-    save_pack(args.out, SPLITS, classes, listed(archive, pictures), total=len(pictures),
-              **pack_settings(args))
+    save_pack(args, SPLITS, classes, listed(archive, pictures), total=len(pictures))
 
 
 if __name__ == '__main__':

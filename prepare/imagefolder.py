@@ -26,7 +26,7 @@ import os
 from pathlib import Path
 
 from lib.inputs import Mistake, arguments, files_below, hash_of_name, number, option, run
-from lib.pictures import PACK, pack_settings, save_pack
+from lib.pictures import PACK, save_pack
 from tasks.decode import is_picture, say_left_out
 
 LAYOUT = ('expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*; or pictures '
@@ -131,7 +131,7 @@ def main(argv=None):
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
     total = sum(len(pictures) for pictures in splits.values())
-    save_pack(args.out, splits, total=total, **pack_settings(args))
+    save_pack(args, splits, total=total)
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]

@@ -23,11 +23,12 @@ about 40 GB. A core prepares about 250 pictures a second.
 import os
 import re
 import tarfile
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from lib.inputs import (
-    MOST_BYTES, Mistake, arguments, hash_of_name, local, number, reading, run, tar_files)
-from lib.pictures import PACK, pack_settings, save_pack
+    MOST_BYTES, Mistake, arguments, first_path, hash_of_name, local, number, reading, run,
+    tar_files)
+from lib.pictures import PACK, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
 
@@ -35,16 +36,6 @@ TRAIN_TAR = 'ILSVRC2012_img_train.tar'
 VAL_TAR = 'ILSVRC2012_img_val.tar'
 SOLUTION = 'LOC_val_solution.csv'
 SYNSETS = 'imagenet_2012_validation_synset_labels.txt'
-
-
-def first_path(folders, *names):
-    """The path of the first of these names that is in one of the folders, or None."""
-    for name in names:
-        for folder in folders:
-            path = Path(folder, name)
-            if path.exists():
-                return path
-    return None
 
 
 # ---- pictures of train, or of all ---------------------------------------------------------------
@@ -146,20 +137,19 @@ def main(argv=None):
     folders = [args.source, args.source / 'ILSVRC/Data/CLS-LOC']
     train = first_path(folders, 'train', TRAIN_TAR)
     val = first_path(folders, 'val', VAL_TAR)
-    if train and not val:
-        raise Mistake(f'{args.source} has {train.name}, but no val or {VAL_TAR}')
-    if val and not train:
-        raise Mistake(f'{args.source} has {val.name}, but no {TRAIN_TAR}')
+    if bool(train) != bool(val):
+        raise Mistake(f'{args.source} has {(train or val).name} alone; expected train and val, '
+                      f'or {TRAIN_TAR} and {VAL_TAR}')
 
     train = train or args.source
     pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:
         splits = {'train': pictures, 'val': of_val(val, folders)}
-        save_pack(args.out, splits, **pack_settings(args))
+        save_pack(args, splits)
     else:
         print(f'{args.source} has no validation part: --val={args.val} of the pictures is held out')
         mixed = hold_out(pictures, args.val)
-        save_pack(args.out, ('train', 'val'), mixed=mixed, **pack_settings(args))
+        save_pack(args, ('train', 'val'), mixed=mixed)
 
 
 if __name__ == '__main__':

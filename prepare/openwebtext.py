@@ -12,6 +12,7 @@ split. The archives are compared with the checksums that Hugging Face sends with
 
 Expect about 9.0 billion tokens for training and 4.4 million for validation.
 """
+import functools
 import hashlib
 import io
 import json
@@ -45,15 +46,14 @@ def held_out(text, val_share):
     return int.from_bytes(digest, 'big') < val_share * 2 ** 64
 
 
-def tokenize(job):
-    """(name, bytes of a tar.xz of documents, tokenizer, held-out share) -> {split: (ids (n,), UTF-8
+def tokenize(packed, archive, tokenizer_name, val_share):
+    """The bytes of a tar.xz of documents, which lies in an archive -> {split: (ids (n,), UTF-8
     bytes)}."""
-    name, packed, kind, val_share = job
-    tokenizer = Tokenizer(kind)
+    tokenizer = Tokenizer(tokenizer_name)
     ids = {split: [] for split in SPLITS}
     n_bytes = dict.fromkeys(SPLITS, 0)
     unpacked = lzma.open(io.BytesIO(packed))
-    for _, content in tar_files(name, lambda name: name.endswith('.txt'), opened=unpacked):
+    for _, content in tar_files(archive, lambda name: name.endswith('.txt'), unpacked):
         text = content.decode('utf-8-sig', errors='replace')
         text = re.sub('\n\n\n+', '\n\n', text).strip()
         split = 'val' if held_out(text, val_share) else 'train'
@@ -97,8 +97,10 @@ def append_subset(archive, name, files, splits, args):
     """Append the tokens of an archive to the files, {split: Growing}, and count them in `splits`.
     Raises Mistake if it has no documents. name: what the progress bar says."""
     tokens_before = splits['train']['tokens']
-    jobs = jobs_of(archive, args.tokenizer, args.val)
-    results = in_order(tokenize, jobs, args.workers)
+    jobs = tar_files(archive, lambda file: file.endswith('_data.xz'))  # (file, bytes)
+    function = functools.partial(tokenize, archive=archive, tokenizer_name=args.tokenizer,
+                                 val_share=args.val)
+    results = in_order(function, jobs, args.workers)
     for _, result in tqdm(results, name, disable=None, unit=' files'):  # (job, its result)
         for split, (ids, n_bytes) in result.items():
             files[split].append(ids)
@@ -106,14 +108,6 @@ def append_subset(archive, name, files, splits, args):
             splits[split]['bytes'] += n_bytes
     if splits['train']['tokens'] == tokens_before:
         raise Mistake(f'{archive} holds no *_data.xz with .txt files; get it again')
-
-
-def jobs_of(archive, tokenizer, val_share):
-    """Yield a job for each file of documents in an archive. Its only item, and so its last one, is
-    what in_order gives to `tokenize`."""
-    for file, packed in tar_files(archive, lambda file: file.endswith('_data.xz')):
-        job = f'{archive}: {file}', packed, tokenizer, val_share
-        yield (job,)
 
 
 def main(argv=None):

@@ -53,8 +53,7 @@ def main(argv=None):
     characters = {'\n'}
     for prompt, answer in pairs:
         characters.update(prompt + answer)
-    alphabet = ''.join(sorted(characters)) if args.tokenizer == 'chars' else ''
-    tokenizer = Tokenizer(args.tokenizer, alphabet)
+    tokenizer = Tokenizer(args.tokenizer, ''.join(sorted(characters)))
 
     cut = int(len(pairs) * (1 - args.val))
     splits = (('train', pairs[:cut]), ('val', pairs[cut:]))

@@ -6,7 +6,7 @@
 Expect 3,680 pictures for training (train) and 3,669 for testing (test), 37 classes.
 """  # noqa: E501 (--help shows it)
 from lib.inputs import arguments, local, local_or_fetch, run, tar_named
-from lib.pictures import PACK, listed, pack_settings, save_pack
+from lib.pictures import PACK, listed, save_pack
 
 URL = 'https://thor.robots.ox.ac.uk/~vgg/data/pets/'
 FILES = {
@@ -41,8 +41,7 @@ def main(argv=None):
     paths = [local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items()]
     images, annotations = paths
     pictures, classes = read_lists(annotations)
-    save_pack(args.out, SPLITS, classes, listed(images, pictures), total=len(pictures),
-              **pack_settings(args))
+    save_pack(args, SPLITS, classes, listed(images, pictures), total=len(pictures))
 
 
 if __name__ == '__main__':

@@ -6,9 +6,7 @@ The library's own tests are left out. About a tenth of the files is for validati
 twentieth for testing (test), chosen by the sha256 of the files' names. The counts printed at the end
 differ a little between Python versions.
 """  # noqa: E501 (--help shows it)
-import os
 import sysconfig
-from pathlib import Path
 
 from lib.inputs import arguments, hash_of_name, local, run
 from lib.texts import write_text
@@ -27,13 +25,10 @@ def split_of(name):
 def sources(root):
     """[(name, path)] of the .py files below root, in the order of their names."""
     files = []
-    for folder, subfolders, names in os.walk(root):
-        # os.walk goes on in those that stay in its list
-        subfolders[:] = [name for name in subfolders if name not in SKIP]
-        for name in names:
-            path = Path(folder, name)
-            if name.endswith('.py') and path.is_file():
-                files.append((path.relative_to(root).as_posix(), path))
+    for path in root.rglob('*.py'):
+        name = path.relative_to(root)
+        if SKIP.isdisjoint(name.parts) and path.is_file():
+            files.append((name.as_posix(), path))
     return sorted(files)
 
 

@@ -13,7 +13,7 @@ import lib  # noqa: F401 (first: it says what to type where a library is missing
 import numpy as np
 
 from lib.inputs import arguments, local, reading, run
-from lib.pictures import PACK, labelled, pack_settings, save_pack
+from lib.pictures import PACK, labelled, save_pack
 from tasks.decode import open_picture
 from tasks.masks import UNKNOWN
 
@@ -23,7 +23,7 @@ CLASSES = ['aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat'
 
 
 def read_pictures(folder, split):
-    """Yield (name, label, path, (numbers, classes of the objects)) of the pictures that a list of
+    """Yield (name, label, (numbers, classes of the objects), path) of the pictures that a list of
     VOC names. Raises Mistake if a file is missing or does not fit."""
     with reading(f"{folder} is not the whole folder VOC2012; for a folder like COCO's: python "
                  'prepare/coco.py'):
@@ -50,7 +50,7 @@ def main(argv=None):
         *PACK,
         out='data/voc')
     splits = {split: read_pictures(args.source, split) for split in ('train', 'val')}
-    save_pack(args.out, splits, CLASSES, **pack_settings(args))
+    save_pack(args, splits, CLASSES)
 
 
 if __name__ == '__main__':

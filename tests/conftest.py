@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import (JPEGS, KINDS, OF_AUTOENCODERS, OF_PICTURES, PICTURE_KINDS, TEXT, go, quadrants,
-                     save_text, split_text)
+                     save_pack, save_text, split_text)
 
 from analysis import figures
 from engine import curve as curve_of_run, plots
 from engine.device import STOP
-from lib.pictures import save_arrays, save_pack
+from lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 
 # one thread, so that child processes beside each other do not fight for cores, unless the user sets

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from analysis import layers
 from engine import networks, optim
 from engine.checkpoint import read_log
 from engine.mistakes import one_line_errors
+from lib import pictures
 from lib.texts import write_tokens
 from weights.runs import read_last, read_weights, write_run
 
@@ -42,6 +44,12 @@ def save_text(out, tokenizer, splits, n_bytes):
     its length in UTF-8}."""
     rows = [(name, ids, n_bytes[name]) for name, ids in splits.items()]
     write_tokens(out, tokenizer, rows)
+
+
+def save_pack(out, splits, classes=None, size=256, channels=3, max_bad=0.01, workers=0):
+    """A dataset of large pictures, as a script writes it for whom these words are typed."""
+    args = Namespace(out=out, size=size, channels=channels, max_bad=max_bad, workers=workers)
+    pictures.save_pack(args, splits, classes)
 
 
 def split_text(text, tokenizer):

@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from helpers import (BYTES, by_hand, column, fails, go, jpeg, loud, margin, quadrants, save_run,
-                     snapshot, text_network)
+from helpers import (BYTES, by_hand, column, fails, go, jpeg, loud, margin, quadrants, save_pack,
+                     save_run, snapshot, text_network)
 from small_benchmarks import PTB, prepare, write_archives
 
 import eval as scores
 from engine import networks
-from lib.pictures import save_arrays, save_pack
+from lib.pictures import save_arrays
 from lib.texts import save_text
 from scoring import benchmarks, probes, regression
 from tasks import augment

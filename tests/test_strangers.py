@@ -14,14 +14,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSES, fails, picture_network, save_run
+from helpers import CLASSES, fails, picture_network, save_pack, save_run
 from PIL import EpsImagePlugin, Image
 from small_files import huge_png, jpeg, tree
 from test_command_lines import outcome
 
 import analyze
 import sample
-from lib.pictures import save_pack
 from prepare import arrays, cbt, imagefolder, imagenet
 from tasks.decode import to_8_bits
 

@@ -27,8 +27,8 @@ from lib.files import check_replaceable, hold
 from tasks.checksums import digest
 
 PATIENCE = 30           # seconds to wait for a server that sends nothing
-# the most bytes of a file that is read: a picture of ImageNet has 0.1 MB, a text up to 6 MB
-MOST_BYTES = 2 ** 26
+# the most bytes of a file that is read: the largest, of CIFAR-100, has 155 MB
+MOST_BYTES = 2 ** 28
 # the most bytes of a file that is not read into memory: an archive in an archive, or passed over
 LARGEST = 2 ** 36
 
@@ -101,7 +101,7 @@ def arguments(doc, argv, *options, out=None, ends=('',)):
 
 def parse(doc, argv, *options):
     """The command line as a namespace: the values of the options, one of which is --out, and
-    `overwrite`. If the default of --out has the word SIZE, the value of --size takes its place.
+    `overwrite`; and its `words`. The value of --size takes the place of the word SIZE in --out.
     Raises Mistake for words that do not fit the options."""
     words = sys.argv[1:] if argv is None else argv
     # a shell leaves the ~ of --out=~/data, because it does not begin a word
@@ -118,7 +118,8 @@ def parse(doc, argv, *options):
         print(version())
         sys.exit()
     args = parser.parse_args(words)
-    if 'size' in args and args.out == parser.get_default('out'):
+    args.words = words
+    if 'size' in args:
         args.out = args.out.replace('SIZE', str(args.size).lower())
     return args
 
@@ -140,20 +141,12 @@ def claim(args, *folders):
             if not args.overwrite:
                 raise Mistake(f'{path} exists; give another --out, or --overwrite to replace it')
             check_replaceable(path)
-            for source in typed_paths(args):
-                if path.resolve() in source.resolve().parents:
+            for word in args.words:
+                source = Path(word.rpartition('=')[2])  # of --images=FILE the file
+                if source.exists() and path.resolve() in source.resolve().parents:
                     raise Mistake(f'{source} would be replaced too; move it to another folder')
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Mistake(f'{path} exists and is no prepared dataset; give another --out')
-
-
-def typed_paths(args):
-    """What the user has typed that may be a path, as Paths. args: as argparse returns it."""
-    paths = []
-    for value in vars(args).values():
-        values = value if isinstance(value, list) else [value]
-        paths += [Path(item) for item in values if isinstance(item, (str, Path))]
-    return paths
 
 
 def run(main):
@@ -250,27 +243,25 @@ def receive(url, part, size_before):
 
     with requests.get(url, stream=True, timeout=PATIENCE, headers=headers) as response:
         content_range = response.headers.get('Content-Range', '')
-        if response.status_code == 416 and content_range == f'bytes */{size_before}':
-            return published_checksum(response)  # an earlier attempt has brought all bytes
-        is_partial = response.status_code == 206
-        resumes = is_partial and content_range.startswith(f'bytes {size_before}-')
-        if response.status_code in (206, 416) and not resumes:  # 416: there are no such bytes
-            part.unlink(missing_ok=True)
-            raise requests.ConnectionError('the server goes on at another place; starting again')
+        if content_range == f'bytes */{size_before}':  # an earlier attempt has brought all bytes
+            return published_checksum(response)
+        start = 0
+        if response.status_code in (206, 416):  # 416: there are no such bytes
+            start = size_before
+            if not content_range.startswith(f'bytes {start}-'):
+                part.unlink(missing_ok=True)
+                raise requests.ConnectionError('the server goes on elsewhere; starting again')
         response.raise_for_status()
-
-        write_content(response, part, size_before if resumes else 0)
+        write_content(response, part, start)
         return published_checksum(response)
 
 
 def write_content(response, part, start):
-    """Write what a server sends to the file `part`, with a progress bar. start: how many bytes it
-    has already; 0 writes it anew."""
-    total = None
-    if response.raw.length_remaining:  # None if the server does not say it
-        total = start + response.raw.length_remaining
+    """Write what a server sends to the file `part`, with a bar of the bytes that are missing.
+    start: how many bytes it has already; 0 writes it anew."""
+    remaining = response.raw.length_remaining  # None if the server does not say it
     with open(part, 'ab' if start else 'wb') as f:
-        with tqdm(total=total, initial=start, unit='B', unit_scale=True, desc=part.stem) as bar:
+        with tqdm(total=remaining, unit='B', unit_scale=True, desc=part.stem) as bar:
             for chunk in response.iter_content(2 ** 16):
                 f.write(chunk)
                 bar.update(len(chunk))
@@ -308,6 +299,16 @@ def files_below(folder):
     return sorted(files)
 
 
+def first_path(folders, *names):
+    """The path of the first of these names that is in one of the folders, or None."""
+    for name in names:
+        for folder in folders:
+            path = Path(folder, name)
+            if path.exists():
+                return path
+    return None
+
+
 def hash_of_name(name):
     """By which files are chosen to be held out: the choice depends on their names alone."""
     return hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()
@@ -315,14 +316,14 @@ def hash_of_name(name):
 
 # ---- archives -----------------------------------------------------------------------------------
 
-def tar_files(path, wanted, most=MOST_BYTES, opened=None):
+def tar_files(path, wanted, opened=None):
     """Yield (name, bytes) of each file in a tar archive for which wanted(name) is true, in order.
 
     The archive may be compressed by gzip. An archive NAME.tar inside it is opened too: `wanted`
     gets the name that a file has inside NAME.tar, and what is yielded is NAME/ and that name.
     opened: the open archive, if it is inside another one; path is then what messages call it.
     Raises Mistake for a damaged archive, but not for one that is cut between two of its files; and
-    for a file that is sparse or too large: `most` bytes if it is wanted, else LARGEST.
+    for a file that is sparse or too large: MOST_BYTES if it is wanted, else LARGEST.
     """
     with reading(f'{path} is damaged, cut off or no tar archive', 'remove it, and get it again'):
         if opened is None:
@@ -339,7 +340,7 @@ def tar_files(path, wanted, most=MOST_BYTES, opened=None):
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name = PurePosixPath(member.name)
                 is_wanted = wanted(member.name)
-                largest = most if is_wanted else LARGEST
+                largest = MOST_BYTES if is_wanted else LARGEST
                 if member.issparse() or not 0 <= member.size <= largest:
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
                 if not member.isfile():
@@ -348,14 +349,14 @@ def tar_files(path, wanted, most=MOST_BYTES, opened=None):
                     yield member.name, tar.extractfile(member).read()
                 elif member.size > 0 and name.suffix == '.tar':
                     archive = tar.extractfile(member)
-                    for inner, content in tar_files(f'{path}: {name}', wanted, most, archive):
+                    for inner, content in tar_files(f'{path}: {name}', wanted, archive):
                         yield f'{name.stem}/{inner}', content
             if is_empty:  # tarfile also sees nothing in a file of zeros
                 raise tarfile.ReadError('it holds nothing')
 
 
-def tar_named(path, wanted, most=MOST_BYTES):
+def tar_named(path, wanted):
     """Yield (name without its folders, bytes) of the files in a tar archive for which wanted(this
     name) is true."""
-    for name, content in tar_files(path, lambda name: wanted(PurePosixPath(name).name), most):
+    for name, content in tar_files(path, lambda name: wanted(PurePosixPath(name).name)):
         yield PurePosixPath(name).name, content

@@ -11,6 +11,7 @@ kept byte for byte. Pictures that cannot be decoded are named, left out and coun
 is larger than --max_bad, nothing is written.
 """
 import contextlib
+import functools
 import io
 import itertools
 import multiprocessing
@@ -121,10 +122,10 @@ def shrink(source, size, channels=3):
     return jpeg.getvalue()
 
 
-def try_shrink(shrink_arguments):
-    """The arguments of shrink -> its result, or the reason, a str, for an undecodable picture."""
+def try_shrink(source, size, channels):
+    """What shrink returns, or the reason, a str, for an undecodable picture."""
     try:
-        return shrink(*shrink_arguments)
+        return shrink(source, size, channels)
     except Exception as e:
         return f'{type(e).__name__}: {e}'
 
@@ -175,12 +176,6 @@ PACK = (
 )
 
 
-def pack_settings(args):
-    """The values of the options in PACK, as save_pack takes them."""
-    return {'size': args.size, 'channels': args.channels, 'max_bad': args.max_bad,
-            'workers': args.workers}
-
-
 class Pack:
     """The pictures of one split while they are written: add them, then complete the pack."""
 
@@ -220,12 +215,12 @@ class Pack:
             self.png = Growing(f'{self.place}.masks.npy', np.uint8)
         self.png.append(np.frombuffer(png.getvalue(), np.uint8))
 
-    def complete(self, final_labels):
-        """Complete the files. Returns the split's entry in meta.json. final_labels: an array;
-        final_labels[label] is what becomes of a label."""
+    def complete(self, numbers):
+        """Complete the files. Returns the split's entry in meta.json. numbers: numbers[label] is
+        what becomes of a label."""
         entry = {'count': len(self.names), 'bytes': self.jpeg.length}
         arrays = {
-            'labels': final_labels[np.array(self.labels)],
+            'labels': np.array([numbers[label] for label in self.labels]),
             'offsets': self.jpeg.close(),
             'names': np.array(self.names, 'S'),
         }
@@ -241,31 +236,31 @@ class Pack:
         return entry
 
 
-def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, channels=3, max_bad=0.01,
-              workers=CORES):
+def save_pack(args, splits, classes=None, mixed=None, total=None):
     """Write a dataset of large pictures and print its counts.
 
+    args: the values of --out and of the options in PACK, as `arguments` returns them.
     splits: {'train': iterable of pictures, ..}. A picture is (name, label, source) or (name, label,
-    source, mask): its path relative to its split, its label, a path or bytes, and a mask as
-    Pack.add takes it.
-    mixed: an iterable of (split, name, label, source, ..), for pictures that come in any order from
-    an archive that can be read only once. Then `splits` are the names of the splits alone.
+    mask, source): its path relative to its split, its label, a mask as Pack.add takes it, a path or
+    bytes.
     classes: the names of the classes. A label is a number, the place of its class there. With None
     labels are names, which are numbered in sorted order.
-    total: the number of pictures, for the progress bar. size, channels, max_bad, workers: as in
-    PACK.
+    mixed: an iterable of (split, name, label, .., source), for pictures that come in any order from
+    an archive that can be read only once. Then `splits` are the names of the splits alone.
+    total: the number of pictures, for the progress bar.
     Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable
     pictures.
     """
-    jobs = jobs_of(mixed or one_after_the_other(splits), size, channels)
-    shrunk = in_order(try_shrink, jobs, workers)
-    with new_folder(out) as new, contextlib.closing(shrunk):  # which ends the workers on an error
+    jobs = mixed or one_after_the_other(splits)
+    function = functools.partial(try_shrink, size=args.size, channels=args.channels)
+    shrunk = in_order(function, jobs, args.workers)
+    with new_folder(args.out) as new, contextlib.closing(shrunk):  # ends the workers on an error
         packs = {split: Pack(f'{new}/{split}') for split in splits}
         bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
-        classes_seen, bad = add_pictures(packs, bar, classes)
+        bad = add_pictures(packs, bar)
 
         count = bad + sum(len(pack.names) for pack in packs.values())
-        if bad > max_bad * count:
+        if bad > args.max_bad * count:
             raise Mistake(f'{bad:,} of {count:,} pictures cannot be decoded; remove them, or raise '
                           '--max_bad')
         for split, pack in packs.items():
@@ -273,54 +268,42 @@ def save_pack(out, splits, classes=None, mixed=None, total=None, size=256, chann
                 raise Mistake(f'split {split} has no picture; give more of them')
 
         if classes:
-            classes = list(classes)
-            final_labels = np.arange(len(classes))
+            numbers = range(len(classes))  # a label is a number already
         else:
-            names, final_labels = np.unique(classes_seen, return_inverse=True)
-            classes = names.tolist()
-        entries = {split: pack.complete(final_labels) for split, pack in packs.items()}
-        write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': classes,
-                         'channels': channels, 'splits': entries})
+            classes = sorted(set().union(*[pack.labels for pack in packs.values()]))
+            numbers = {name: i for i, name in enumerate(classes)}
+        entries = {split: pack.complete(numbers) for split, pack in packs.items()}
+        write_meta(new, {'kind': 'images', 'storage': 'pack', 'classes': list(classes),
+                         'channels': args.channels, 'splits': entries})
 
     for split, entry in entries.items():
-        kind = ' grey pictures' if channels == 1 else ' pictures'
+        kind = ' grey pictures' if args.channels == 1 else ' pictures'
         masks = ' with masks' if 'objects' in entry else ''
-        print(f'{out}/{split}.jpeg.npy: {entry["count"]:,}{kind}{masks}, '
+        print(f'{args.out}/{split}.jpeg.npy: {entry["count"]:,}{kind}{masks}, '
               f'{entry["bytes"] / 1e6:,.1f} MB, {number_of_classes(classes)}')
     if bad > 0:
         print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 
 
 def one_after_the_other(splits):
-    """Yield (split, name, label, source, ..) of the pictures of all splits."""
+    """Yield (split, name, label, .., source) of the pictures of all splits."""
     for split, pictures in splits.items():
         for picture in pictures:
             yield split, *picture
 
 
-def jobs_of(pictures, size, channels):
-    """Yield (split, name, label, [mask] or [], the arguments of shrink) of each picture."""
-    for split, name, label, source, *mask in pictures:
-        yield split, name, label, mask, (source, size, channels)
-
-
-def add_pictures(packs, bar, classes):
-    """Add pictures to packs, {split: Pack}. bar: a progress bar over pairs, a job of jobs_of and
-    the result of try_shrink. If classes is None, labels are names, and get numbers in the order in
-    which they come. Returns a list of these names; and how many pictures could not be decoded,
+def add_pictures(packs, bar):
+    """Add pictures to packs, {split: Pack}. bar: a progress bar over pairs, a picture (split, name,
+    label, .., source) and what try_shrink returns. Returns how many pictures could not be decoded,
     which are named on standard error."""
-    label_numbers = {}  # {name of a class: its number}
     bad = 0
-    for (split, name, label, mask, _), result in bar:
+    for (split, name, label, *mask, _), result in bar:
         if isinstance(result, str):
             bad += 1
             bar.write(f'left out {split}/{name}: {result}', file=sys.stderr)
-            continue
-        if not classes:
-            # a new name gets the next number
-            label = label_numbers.setdefault(label, len(label_numbers))
-        packs[split].add(name, label, result, *mask)
-    return list(label_numbers), bad
+        else:
+            packs[split].add(name, label, result, *mask)
+    return bad
 
 
 def listed(path, pictures):
@@ -332,7 +315,7 @@ def listed(path, pictures):
 
 
 def labelled(name, source, object_at_pixel, classes):
-    """A list of one picture (name, label, source, mask) as save_pack takes it; or [] if its mask
+    """A list of one picture (name, label, mask, source) as save_pack takes it; or [] if its mask
     shows no object. Its label is the class of the object that covers the most pixels. The objects
     that the mask shows are numbered 1, 2, 3, .. object_at_pixel: uint8 (H, W), the number of the
     object, 0 for none, UNKNOWN; classes: {number: class}."""
@@ -345,4 +328,4 @@ def labelled(name, source, object_at_pixel, classes):
     # how many of the numbers in `present`, which are sorted, are not above that of a pixel
     renumbered = np.searchsorted(present, object_at_pixel, 'right').astype(np.uint8)
     renumbered[object_at_pixel == UNKNOWN] = UNKNOWN
-    return [(name, label, source, (renumbered, objects))]
+    return [(name, label, (renumbered, objects), source)]

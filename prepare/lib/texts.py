@@ -23,11 +23,8 @@ from lib.inputs import hash_of_name
 from tasks.tokenizer import Tokenizer
 
 
-# {byte order mark: the encoding whose decoder drops it}. That of UTF-32 comes first, because it
-# begins with that of UTF-16
+# {byte order mark: the encoding whose decoder drops it}
 MARKS = {
-    codecs.BOM_UTF32_LE: 'utf-32',
-    codecs.BOM_UTF32_BE: 'utf-32',
     codecs.BOM_UTF16_LE: 'utf-16',
     codecs.BOM_UTF16_BE: 'utf-16',
     codecs.BOM_UTF8: 'utf-8-sig',
@@ -258,26 +255,17 @@ def whole_words(tokenizer, pieces):
     waiting = ''
     for piece in pieces:
         waiting += piece
-        end = last_cut(tokenizer, waiting)
+        end = len(waiting)
+        if tokenizer.spec['name'] == 'gpt2':
+            before_cut = LAST_CUT.match(waiting)
+            end = before_cut.end() if before_cut else 0
         yield waiting[:end]
         waiting = waiting[end:]
     yield waiting
 
 
-def last_cut(tokenizer, text):
-    """The last place where a text can be cut without changing its tokens, whatever follows the
-    text; 0 if there is none."""
-    if tokenizer.spec['name'] != 'gpt2':
-        return len(text)
-    before = LAST_CUT.match(text)
-    return before.end() if before else 0
-
-
 def encoded(tokenizer, text):
     """(ids (n,), UTF-8 bytes) of a text."""
-    if tokenizer.spec['name'] == 'bytes':  # a list of them would take eight times the memory
-        ids = np.frombuffer(text.encode(), np.uint8)
-        return ids, len(ids)
     return tokenizer.encode(text), len(text.encode())
 
 

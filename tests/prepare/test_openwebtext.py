@@ -75,8 +75,10 @@ def test_the_choice_for_validation_is_fixed_random_and_of_the_text_alone():
 def test_killed_outright_it_goes_on(archives, whole, tmp_path):
     """In the second subset; the first is not read again."""
     stuck = ('import os, sys, time; sys.path.insert(0, sys.argv.pop(1))\n'
-             'from prepare import openwebtext as o; f = o.tokenize\n'
-             'def g(job): return print("stuck", flush=True) or time.sleep(100) if "1-1_data" in job[0] else f(job)\n'
+             'from prepare import openwebtext as o; f = o.tokenize; calls = []\n'
+             'def g(*a, **k):\n'
+             '    calls.append(a)\n'  # each subset has three files
+             '    return print("stuck", flush=True) or time.sleep(100) if len(calls) == 5 else f(*a, **k)\n'
              'o.tokenize = g; o.main()')
     words = [*BYTES, '--workers', '0', '--subsets', '3', '--out', str(tmp_path / 'owt'), '--from']
     child = subprocess.Popen([sys.executable, '-c', stuck, str(ROOT), *words, str(archives)], stdout=subprocess.PIPE)

@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 import pytest
 from downloads import tar
-from helpers import ROOT
+from helpers import ROOT, save_pack
 from PIL import Image, ImageOps
 from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
@@ -38,7 +38,7 @@ def plain(mode, colour, kind='PNG'):
 @pytest.mark.parametrize('size', [4, 50])
 def test_pictures_of_every_kind_become_rgb_or_grey(content, colour, size):
     for channels, mode, expected in (3, 'RGB', colour), (1, 'L', np.dot(colour, (0.299, 0.587, 0.114))):
-        image = decoded(pictures.try_shrink((content, size, channels)), mode)
+        image = decoded(pictures.try_shrink(content, size, channels), mode)
         assert image.size == ((12, 9) if size == 50 else (5, 4))
         assert np.abs(np.asarray(image) - expected).max() <= 8
 
@@ -81,7 +81,7 @@ def test_order_and_bytes_do_not_depend_on_the_workers(channels, mode, tmp_path):
     splits = {'train': some(20) + [('a/g.jpg', 1, plain('L', 9, 'JPEG'))], 'val': some(5, 50)}
     for n in (0, 2):
         streams = {s: iter(p) for s, p in splits.items()}
-        pictures.save_pack(tmp_path / str(n), streams, ['x', 'y'], size=8, workers=n, channels=channels)
+        save_pack(tmp_path / str(n), streams, ['x', 'y'], size=8, workers=n, channels=channels)
     for path in (tmp_path / '0').iterdir():
         assert path.read_bytes() == (tmp_path / '2' / path.name).read_bytes()
     meta, found = read(tmp_path / '0')
@@ -108,9 +108,9 @@ def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):
     given[30], given[50] = ('a/cut.jpg', 0, given[30][2][:50]), ('a/huge.png', 0, huge_png())
     given[70] = 'b/none.jpg', 1, str(tmp_path / 'none.jpg')
     with pytest.raises(ValueError, match='--max_bad'):
-        pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.0299)
+        save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.0299)
     assert not list(tmp_path.glob('d*'))
-    pictures.save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.03)
+    save_pack(tmp_path / 'd', {'train': given}, 'xy', size=4, workers=0, max_bad=0.03)
     assert names(read(tmp_path / 'd')[1]['train']) == [n for i, n in enumerate(names(given)) if i not in (30, 50, 70)]
     said = capsys.readouterr().err.splitlines()[3:]
     assert len(said) == 3 and 'train/a/cut.jpg' in said[0] and 'huge.png' in said[1] and 'none.jpg' in said[2]

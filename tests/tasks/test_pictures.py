@@ -8,10 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, fails, jpeg, quadrants
+from helpers import JPEGS, fails, jpeg, quadrants, save_pack
 from PIL import Image
 
-from lib.pictures import save_pack
 from tasks import augment
 from tasks.pictures import ImageSplit, order, share_of_each
 
