@@ -34,7 +34,7 @@ from lib.files import new_folder, write_meta
 from lib.inputs import Mistake, arguments, number, option, reading, run
 from lib.pictures import save_arrays
 
-# bytes in a compressed file, which go into memory; the largest of EMNIST has 0.5 GB
+# the most bytes that are read of a compressed file, into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
 MOST_CLASSES = 10 ** 5
 # {split: what the names of its options, and of its arrays in a .npz file, begin with}
@@ -51,9 +51,7 @@ def read(path):
             return np.load(path, mmap_mode='r')
         if first_bytes[:2] == b'\x1f\x8b':
             with gzip.open(path) as f:
-                content = f.read(MOST_UNZIPPED + 1)
-            if len(content) > MOST_UNZIPPED:
-                raise ValueError(f'more than {MOST_UNZIPPED:,} bytes are compressed in it')
+                content = f.read(MOST_UNZIPPED)
         return array_of_idx(content)
 
 
@@ -72,10 +70,7 @@ def read_split(images, labels):
     there are not as many labels as pictures."""
     x = read(images)
     y = read(labels)
-    channels_first = False
-    if x.ndim == 4:
-        is_square = x.shape[2] == x.shape[3]
-        channels_first = is_square and x.shape[1] < x.shape[2]
+    channels_first = x.ndim == 4 and x.shape[2] == x.shape[3] and x.shape[1] < x.shape[2]
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or x.size == 0 or channels_first:
         raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as '
                       '--help says')
@@ -170,9 +165,9 @@ def save_floats(out, splits, names):
             np.save(new / f'{split}.x.npy', x)
             np.save(new / f'{split}.y.npy', y)
             meta['splits'][split] = {'count': len(x)}
+            print(f'{out}/{split}.x.npy: {len(x):,} rows of {x.shape[1:]}, y {y.dtype} '
+                  f'{y.shape[1:]}')
         write_meta(new, meta)
-    for split, (x, y) in splits.items():
-        print(f'{out}/{split}.x.npy: {len(x):,} rows of {x.shape[1:]}, y {y.dtype} {y.shape[1:]}')
 
 
 def main(argv=None):

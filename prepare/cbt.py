@@ -28,7 +28,8 @@ def read_questions(text, name):
     """[{'context': [..], 'question': .., 'answer': .., 'choices': [..]}] of the text of a file.
     Raises Mistake, with the number of the question, for another text."""
     if not text.endswith('\n'):
-        raise Mistake(f'{name} is missing, or ends within a question; get it again')
+        raise Mistake(f'{name} is missing, or ends within a question; remove it, and get it '
+                      'again')
     rows = []
     for number, lines in enumerate(re.split(r'\n\s*\n', text.strip()), 1):
         with reading(f'{name}, question {number} is not numbered sentences, a question, its answer '
@@ -59,7 +60,7 @@ def main(argv=None):
     questions = {}
     for name in FILES:
         text = decode(files.get(name, b''), name)
-        questions[name] = read_questions(text, name)
+        questions[name] = read_questions(text, f'{path}: {name}')
     # nothing is written before both are read
     for name, end in FILES.items():
         save_benchmark(args.out + end, 'cloze', questions[name], path.name)

@@ -20,7 +20,7 @@ from engine.networks import network_class
 from tasks.imagenet import names
 
 URL = 'https://huggingface.co/UCSC-VLAA/CRATE-alpha/resolve/main/torch/'
-SIZES = {'B16': {'n_head': 12, 'patch_size': 16}, 'L14': {'n_head': 16, 'patch_size': 14}}
+SIZES = {'b16': {'n_head': 12, 'patch_size': 16}, 'l14': {'n_head': 16, 'patch_size': 14}}
 
 
 def main(argv=None):
@@ -31,7 +31,7 @@ def main(argv=None):
         choice('--size', 'Base or Large', *SIZES),
         out_dir='out/crate_alpha_SIZE')
 
-    path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size}.pth')
+    path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size.upper()}.pth')
     weights = read_weights(path)
     Network = network_class('crate_alpha')
     model = Network.from_official(weights, image_size=224, num_classes=1000, **SIZES[args.size])

@@ -37,11 +37,11 @@ def main(argv=None):
         *PACK,
         out='data/flowers102')
 
-    paths = [local_or_fetch(args, URL + name, md5) for name, md5 in FILES.items()]
-    archive, setid, imagelabels = paths
+    archive, setid, imagelabels = [local_or_fetch(args, URL + name, md5)
+                                   for name, md5 in FILES.items()]
     pictures = read_lists(setid, imagelabels)
     classes = [str(number) for number in range(1, 103)]
-    save_pack(args, SPLITS, classes, listed(archive, pictures), total=len(pictures))
+    save_pack(args, SPLITS, classes, listed(archive, pictures))
 
 
 if __name__ == '__main__':

@@ -18,8 +18,7 @@ pixels on a side and 134 million in all. Hidden files are ignored; other files, 
 pictures beside class folders are left out and counted. Which pictures are held out depends only on
 their names: of each class the first ones in the order of the sha256 of the name, at least one.
 
-Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`, or
-with `one class, for model=crate_mae, vit_mae or dino` at its end.
+Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """  # noqa: E501 (--help shows it)
 import itertools
 import os
@@ -66,6 +65,7 @@ def of_split(place, folder):
             raise Mistake(f'{place} has pictures beside its only class folder, {min(classes)}; '
                           'move them into class folders, or that folder away')
         return pictures
+    print(f'{place}: one class, for model=crate_mae, vit_mae or dino')
     only_class = os.path.basename(os.path.abspath(folder))  # abspath: FOLDER may be `.`
     return [(f'{only_class}/{os.path.basename(file)}', only_class, file) for file in files]
 
@@ -130,8 +130,7 @@ def main(argv=None):
     check_classes(splits)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
-    total = sum(len(pictures) for pictures in splits.values())
-    save_pack(args, splits, total=total)
+    save_pack(args, splits)
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]

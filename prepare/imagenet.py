@@ -26,8 +26,7 @@ import tarfile
 from pathlib import PurePosixPath
 
 from lib.inputs import (
-    MOST_BYTES, Mistake, arguments, first_path, hash_of_name, local, number, reading, run,
-    tar_files)
+    Mistake, arguments, first_path, hash_of_name, local, number, reading, run, tar_files)
 from lib.pictures import PACK, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
@@ -80,10 +79,8 @@ def of_val(path, folders):
 
 
 def by_file_name(picture):
-    """What pictures (WNID/name, WNID, path) are sorted by: the name of the file without the class,
-    then with it."""
-    name = picture[0]
-    return PurePosixPath(name).name, name
+    """What pictures (WNID/name, WNID, path) are sorted by."""
+    return os.path.basename(picture[2])
 
 
 def of_val_tar(path, folders):
@@ -95,9 +92,6 @@ def of_val_tar(path, folders):
         for member in tar:
             if member.isfile() and is_picture(member.name):
                 members[PurePosixPath(member.name).name] = member
-        for member in members.values():
-            if member.issparse() or member.size > MOST_BYTES:
-                raise ValueError('a picture is too large')
     labels = read_labels(folders, members)
     return ((name, wnid, tar.extractfile(members[name]).read()) for name, wnid in labels)
 
@@ -144,12 +138,10 @@ def main(argv=None):
     train = train or args.source
     pictures = of_folder(train) if train.is_dir() else of_tar(train)
     if val:
-        splits = {'train': pictures, 'val': of_val(val, folders)}
-        save_pack(args, splits)
+        save_pack(args, {'train': pictures, 'val': of_val(val, folders)})
     else:
         print(f'{args.source} has no validation part: --val={args.val} of the pictures is held out')
-        mixed = hold_out(pictures, args.val)
-        save_pack(args, ('train', 'val'), mixed=mixed)
+        save_pack(args, ('train', 'val'), mixed=hold_out(pictures, args.val))
 
 
 if __name__ == '__main__':

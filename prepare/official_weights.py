@@ -86,14 +86,6 @@ def decoder_of(model):
             if name.startswith(('decoder', 'mask_token'))}
 
 
-def fine_tuning_settings(model):
-    """The settings with which train.py fine-tunes a classifier."""
-    settings = read_file(f'{HERE}/config/base/transfer.py')
-    for name in NOT_OF_TRAINING:
-        settings.pop(name, None)
-    return settings | VIEWS.get(model, {})
-
-
 def main(argv=None):
     args = weight_arguments(
         __doc__, argv,
@@ -113,8 +105,11 @@ def main(argv=None):
     if args.image_size == 0:
         save_run(args, model, {}, text_data(model, args.tokenizer))
     else:
-        data = {'kind': 'images', 'classes': None}
-        save_run(args, model, fine_tuning_settings(args.model), data)
+        settings = read_file(f'{HERE}/config/base/transfer.py')  # with which train.py fine-tunes
+        for name in NOT_OF_TRAINING:
+            settings.pop(name, None)
+        settings |= VIEWS.get(args.model, {})
+        save_run(args, model, settings, {'kind': 'images', 'classes': None})
 
 
 if __name__ == '__main__':

@@ -71,15 +71,14 @@ def read_state(folder, args):
     """The state of progress.json, or that of a beginning. Raises Mistake if the options are other
     ones than those with which it began."""
     path = folder / PROGRESS
-    state = {'begun': f'--tokenizer {args.tokenizer} --val {args.val}', 'done': 0, 'splits': {}}
-    for split in SPLITS:
-        state['splits'][split] = {'tokens': 0, 'dtype': 'uint16', 'bytes': 0}
-    if path.exists():
-        before = json.loads(path.read_text(encoding='utf-8'))
-        if before['begun'] != state['begun'] or before['done'] > args.subsets:
-            raise Mistake(f'{folder} has {before["done"]} subsets of {before["begun"]}; pass '
-                          'these, or remove it')
-        return before
+    options = f'--tokenizer {args.tokenizer} --val {args.val}'
+    if not path.exists():
+        splits = {split: {'tokens': 0, 'dtype': 'uint16', 'bytes': 0} for split in SPLITS}
+        return {'begun': options, 'done': 0, 'splits': splits}
+    state = json.loads(path.read_text(encoding='utf-8'))
+    if state['begun'] != options or state['done'] > args.subsets:
+        raise Mistake(f'{folder} has {state["done"]} subsets of {state["begun"]}; pass these, or '
+                      'remove it')
     return state
 
 

@@ -48,7 +48,7 @@ def main(argv=None):
     lines = decode(content, args.path).split('\n')
     pairs = []
     names = args.prompt, args.answer
-    for prompt, answer in read_json(lines, args.path, names, types=(str, int, float)):
+    for prompt, answer in read_json(lines, args.path, names, (str, int, float)):
         pairs.append((str(prompt), str(answer)))
     characters = {'\n'}
     for prompt, answer in pairs:

@@ -38,10 +38,10 @@ def main(argv=None):
         *PACK,
         out='data/pets')
 
-    paths = [local_or_fetch(args, URL + name, md5, f'pets-{name}') for name, md5 in FILES.items()]
-    images, annotations = paths
+    images, annotations = [local_or_fetch(args, URL + name, md5, f'pets-{name}')
+                           for name, md5 in FILES.items()]
     pictures, classes = read_lists(annotations)
-    save_pack(args, SPLITS, classes, listed(images, pictures), total=len(pictures))
+    save_pack(args, SPLITS, classes, listed(images, pictures))
 
 
 if __name__ == '__main__':

@@ -30,8 +30,7 @@ def read_splits(args):
 
 def main(argv=None):
     args = arguments(__doc__, argv, COPY, out='data/shakespeare')
-    splits = read_splits(args)
-    write_text(args.out, 'gpt2', splits)
+    write_text(args.out, 'gpt2', read_splits(args))
 
 
 if __name__ == '__main__':

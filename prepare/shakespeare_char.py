@@ -14,8 +14,7 @@ from prepare import shakespeare
 
 def main(argv=None):
     args = arguments(__doc__, argv, shakespeare.COPY, out='data/shakespeare_char')
-    splits = shakespeare.read_splits(args)
-    write_text(args.out, 'chars', splits)
+    write_text(args.out, 'chars', shakespeare.read_splits(args))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 """Textured shapes on textured backgrounds: 10 classes, and the true mask of every shape.
 
-    python prepare/shapes.py                                # 32 x 32 pixels; 15 seconds, no network
+    python prepare/shapes.py                                # 32 x 32 pixels; 20 seconds, no network
     python prepare/shapes.py --size 64 --out data/shapes64
     python prepare/shapes.py --objects 4 --out data/shapes_many    # two to four shapes in each picture
     python train.py config/train_crate_shapes.py
@@ -233,8 +233,7 @@ def draw_splits(args):
     for i, split in enumerate(COUNTS):
         count = getattr(args, split)
         parts = []
-        for first in tqdm(range(0, count, AT_ONCE), split, unit=' pictures', unit_scale=AT_ONCE,
-                          disable=None):
+        for first in tqdm(range(0, count, AT_ONCE), split, disable=None):
             parts.append(draw_part(args.seed, i, first, count, args.size, args.objects))
         splits[split] = [np.concatenate(arrays) for arrays in zip(*parts)]
     return splits
@@ -255,8 +254,7 @@ def options(objects):
 
 def main(argv=None):
     args = arguments(__doc__, argv, *options(1), out='data/shapes')
-    splits = draw_splits(args)
-    save_arrays(args.out, splits, CLASSES)
+    save_arrays(args.out, draw_splits(args), CLASSES)
 
 
 if __name__ == '__main__':

@@ -14,8 +14,7 @@ from prepare import shapes
 
 def main(argv=None):
     args = arguments(__doc__, argv, *shapes.options(4), out='data/shapes_many')
-    splits = shapes.draw_splits(args)
-    save_arrays(args.out, splits, shapes.CLASSES)
+    save_arrays(args.out, shapes.draw_splits(args), shapes.CLASSES)
 
 
 if __name__ == '__main__':

@@ -46,8 +46,7 @@ def main(argv=None):
 
     counts = ', '.join(f'{len(texts)} for {split}' for split, texts in files.items())
     print(f'files from {args.source}: {counts}')
-    splits = {split: '\n'.join(texts) for split, texts in files.items()}
-    write_text(args.out, 'bytes', splits)
+    write_text(args.out, 'bytes', {split: '\n'.join(texts) for split, texts in files.items()})
 
 
 if __name__ == '__main__':

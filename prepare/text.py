@@ -36,8 +36,6 @@ def files_of(path, glob):
     endings = Counter()  # of the files that do not match
     for file in sorted(map(Path, files_below(path))):
         name = file.relative_to(path).as_posix()
-        if file.name.startswith('.'):
-            continue
         if not os.path.isfile(file) or not os.access(file, os.R_OK):
             unreadable.append(file)
         elif fnmatch(f'/{name}'.lower(), f'*/{pattern}'.lower()):  # the end, from some folder on
@@ -70,7 +68,6 @@ def main(argv=None):
     for path in args.paths:
         for file, name in files_of(path, args.glob):
             files[file.resolve()] = file, name
-    print(f'{len(files)} files')
     write_files(args.out, args.tokenizer, dict(files.values()), args.val, args.test)
 
 

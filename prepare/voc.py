@@ -35,10 +35,10 @@ def read_pictures(folder, split):
             for number in np.unique(objects):
                 if 0 < number < UNKNOWN:
                     pixels = kinds[objects == number]
-                    classes[number] = int(np.bincount(pixels).argmax()) - 1  # the most frequent
-            for kind in classes.values():
-                if not 0 <= kind < len(CLASSES):
-                    raise ValueError(f'{name} has an object of no class')
+                    kind = int(np.bincount(pixels).argmax()) - 1  # the most frequent
+                    if not 0 <= kind < len(CLASSES):
+                        raise ValueError(f'{name} has an object of no class')
+                    classes[number] = kind
             path = f'{folder}/JPEGImages/{name}.jpg'
             yield from labelled(f'{name}.jpg', path, objects, classes)
 

@@ -139,8 +139,8 @@ class Growing:
 def write_meta(folder, meta):
     """Write meta.json: `meta`, a dict, the digests of all arrays in the folder, which must be
     complete, and a checksum of all this."""
-    meta = dict(meta)
-    meta['files'] = {path.name: digest(path) for path in sorted(Path(folder).glob('*.npy'))}
+    arrays = sorted(Path(folder).glob('*.npy'))
+    meta = meta | {'files': {path.name: digest(path) for path in arrays}}
     meta['sha256'] = checksum_of(meta)
-    text = json.dumps(meta, indent=1)
-    (Path(folder) / 'meta.json').write_text(text, encoding='utf-8', newline='\n')
+    with open(Path(folder) / 'meta.json', 'w', encoding='utf-8', newline='\n') as file:
+        json.dump(meta, file, indent=1)

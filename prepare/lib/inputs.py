@@ -29,8 +29,6 @@ from tasks.checksums import digest
 PATIENCE = 30           # seconds to wait for a server that sends nothing
 # the most bytes of a file that is read: the largest, of CIFAR-100, has 155 MB
 MOST_BYTES = 2 ** 28
-# the most bytes of a file that is not read into memory: an archive in an archive, or passed over
-LARGEST = 2 ** 36
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -41,14 +39,9 @@ def option(name, help, **settings):
 
 
 def choice(name, help, *values):
-    """One of the values, by default the first. Upper and lower case are the same."""
-    def value_of(text):
-        for value in values:
-            if str(value).lower() == text.lower():
-                return value
-        return text  # which argparse refuses
-
-    return option(name, help, type=value_of, choices=values, default=values[0])
+    """One of the values, all numbers or all in lower case, by default the first."""
+    kind = int if isinstance(values[0], int) else str.lower
+    return option(name, help, type=kind, choices=values, default=values[0])
 
 
 def number(name, help, default, low, high):
@@ -120,7 +113,7 @@ def parse(doc, argv, *options):
     args = parser.parse_args(words)
     args.words = words
     if 'size' in args:
-        args.out = args.out.replace('SIZE', str(args.size).lower())
+        args.out = args.out.replace('SIZE', str(args.size))
     return args
 
 
@@ -211,9 +204,8 @@ def fetch(url, path, checksum=None, tries=5):
             # after an attempt that brought something, failures are counted anew
             failures = 1 if size_of(part) > size_before else failures + 1
             if failures >= tries:
-                why = f'{type(e).__name__}: {str(e)[:200]}'
-                raise Mistake(f'{url} failed {tries} times ({why}); run this again to continue, or '
-                              'pass a copy to --from') from None
+                raise Mistake(f'{url} failed {tries} times ({type(e).__name__}: {str(e)[:200]}); '
+                              'run this again to continue, or pass a copy to --from') from None
             time.sleep(0.1 * min(2 ** failures, 30))
 
     expected = checksum or published
@@ -279,9 +271,10 @@ def published_checksum(response):
 # ---- folders and names --------------------------------------------------------------------------
 
 def files_below(folder):
-    """The paths of all files in a folder and in the folders below it, sorted. Hidden folders are
-    passed over. Links are followed, but a folder to which several paths lead is read once, so that
-    no link leads round in a circle. A folder that cannot be read comes as a file does."""
+    """The paths of all files in a folder and in the folders below it, sorted. Hidden files and
+    folders are passed over. Links are followed, but a folder to which several paths lead is read
+    once, so that no link leads round in a circle. A folder that cannot be read comes as a file
+    does."""
     files = []
     unreadable = []
     seen = set()
@@ -294,7 +287,7 @@ def files_below(folder):
             continue
         seen.add(target)
         place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
-        files += [os.path.join(place, name) for name in names]
+        files += [os.path.join(place, name) for name in names if not name.startswith('.')]
     files += [error.filename for error in unreadable]
     return sorted(files)
 
@@ -323,7 +316,7 @@ def tar_files(path, wanted, opened=None):
     gets the name that a file has inside NAME.tar, and what is yielded is NAME/ and that name.
     opened: the open archive, if it is inside another one; path is then what messages call it.
     Raises Mistake for a damaged archive, but not for one that is cut between two of its files; and
-    for a file that is sparse or too large: MOST_BYTES if it is wanted, else LARGEST.
+    for a file that is sparse, or that is wanted and has more than MOST_BYTES.
     """
     with reading(f'{path} is damaged, cut off or no tar archive', 'remove it, and get it again'):
         if opened is None:
@@ -334,14 +327,11 @@ def tar_files(path, wanted, opened=None):
                 opened.close()
                 opened = gzip.open(path, 'rb')
         with opened, tarfile.open(path, 'r|', opened, 2 ** 20) as tar:  # a MB at once
-            is_empty = True
             for member in iter(tar.next, None):  # a loop over tar would need the list of members
-                is_empty = False
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name = PurePosixPath(member.name)
                 is_wanted = wanted(member.name)
-                largest = MOST_BYTES if is_wanted else LARGEST
-                if member.issparse() or not 0 <= member.size <= largest:
+                if member.issparse() or (is_wanted and member.size > MOST_BYTES):
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
                 if not member.isfile():
                     continue
@@ -351,8 +341,6 @@ def tar_files(path, wanted, opened=None):
                     archive = tar.extractfile(member)
                     for inner, content in tar_files(f'{path}: {name}', wanted, archive):
                         yield f'{name.stem}/{inner}', content
-            if is_empty:  # tarfile also sees nothing in a file of zeros
-                raise tarfile.ReadError('it holds nothing')
 
 
 def tar_named(path, wanted):

@@ -35,7 +35,6 @@ from tasks.masks import UNKNOWN
 
 warnings.filterwarnings('ignore', module='PIL')  # about unusual metadata
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> PIL.Image.Transpose
-CORES = cores()
 MODES = {1: 'L', 3: 'RGB'}  # channels -> what Pillow calls them
 
 
@@ -55,37 +54,21 @@ def save_arrays(out, splits, classes):
         for split, arrays in splits.items():
             arrays = dict(zip(('images', 'labels', 'masks', 'objects'), arrays))
             images = arrays['images']
-            labels = arrays['labels']
-            if images.dtype != np.uint8:
-                raise ValueError(f'{split}: pictures must be uint8, and these are {images.dtype}')
-            if min(labels) < 0 or max(labels) >= len(classes):
-                raise ValueError(f'{split}: labels must be from 0 to {len(classes) - 1}')
             images = images.reshape(*images.shape[:3], -1)      # (N, H, W, C)
             count, height, width, channels = images.shape
             entry = {'count': count, 'height': height, 'width': width}
 
             if 'objects' in arrays:
                 entry['objects'] = arrays['objects'].shape[1]
-            arrays |= {'images': images, 'labels': np.int64(labels)}
+            arrays |= {'images': images, 'labels': np.int64(arrays['labels'])}
             for name, array in arrays.items():
                 np.save(new / f'{split}.{name}.npy', array)
             meta['splits'][split] = entry
             meta['channels'] = channels
+            masks = ', with masks' if 'masks' in arrays else ''
+            print(f'{out}/{split}.images.npy: {count:,} pictures of {height}x{width}x{channels}, '
+                  f'{len(classes)} classes{masks}')
         write_meta(new, meta)
-
-    for split, entry in meta['splits'].items():
-        size = f'{entry["height"]}x{entry["width"]}x{meta["channels"]}'
-        masks = ', with masks' if len(splits[split]) > 2 else ''
-        print(f'{out}/{split}.images.npy: {entry["count"]:,} pictures of {size}, '
-              f'{number_of_classes(classes)}{masks}')
-
-
-def number_of_classes(classes):
-    """How many classes a dataset has, as a text. With one class, which nothing has to be told apart
-    from, the text says which networks learn from the pictures: those that use no classes."""
-    if len(classes) == 1:
-        return 'one class, for model=crate_mae, vit_mae or dino'
-    return f'{len(classes)} classes'
 
 
 # ---- one picture --------------------------------------------------------------------------------
@@ -172,7 +155,7 @@ PACK = (
     number('--size', 'pixels of the short side', 256, 1, 2 ** 15),
     choice('--channels', '3 keeps colours, 1 makes them grey', 3, 1),
     number('--max_bad', 'share that may be undecodable', 0.01, 0, 1),
-    number('--workers', 'processes', CORES, 0, 999),
+    number('--workers', 'processes', cores(), 0, 999),
 )
 
 
@@ -236,7 +219,7 @@ class Pack:
         return entry
 
 
-def save_pack(args, splits, classes=None, mixed=None, total=None):
+def save_pack(args, splits, classes=None, mixed=None):
     """Write a dataset of large pictures and print its counts.
 
     args: the values of --out and of the options in PACK, as `arguments` returns them.
@@ -247,7 +230,6 @@ def save_pack(args, splits, classes=None, mixed=None, total=None):
     labels are names, which are numbered in sorted order.
     mixed: an iterable of (split, name, label, .., source), for pictures that come in any order from
     an archive that can be read only once. Then `splits` are the names of the splits alone.
-    total: the number of pictures, for the progress bar.
     Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable
     pictures.
     """
@@ -256,7 +238,7 @@ def save_pack(args, splits, classes=None, mixed=None, total=None):
     shrunk = in_order(function, jobs, args.workers)
     with new_folder(args.out) as new, contextlib.closing(shrunk):  # ends the workers on an error
         packs = {split: Pack(f'{new}/{split}') for split in splits}
-        bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
+        bar = tqdm(shrunk, unit=' pictures', disable=None)  # only on a terminal
         bad = add_pictures(packs, bar)
 
         count = bad + sum(len(pack.names) for pack in packs.values())
@@ -277,10 +259,9 @@ def save_pack(args, splits, classes=None, mixed=None, total=None):
                          'channels': args.channels, 'splits': entries})
 
     for split, entry in entries.items():
-        kind = ' grey pictures' if args.channels == 1 else ' pictures'
         masks = ' with masks' if 'objects' in entry else ''
-        print(f'{args.out}/{split}.jpeg.npy: {entry["count"]:,}{kind}{masks}, '
-              f'{entry["bytes"] / 1e6:,.1f} MB, {number_of_classes(classes)}')
+        print(f'{args.out}/{split}.jpeg.npy: {entry["count"]:,} pictures{masks}, '
+              f'{entry["bytes"] / 1e6:,.1f} MB, {len(classes)} classes')
     if bad > 0:
         print(f'{bad:,} of {count:,} pictures could not be decoded and were left out')
 

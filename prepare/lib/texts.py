@@ -12,6 +12,7 @@ task:
 import codecs
 import hashlib
 import io
+import itertools
 import json
 import re
 
@@ -23,12 +24,6 @@ from lib.inputs import hash_of_name
 from tasks.tokenizer import Tokenizer
 
 
-# {byte order mark: the encoding whose decoder drops it}
-MARKS = {
-    codecs.BOM_UTF16_LE: 'utf-16',
-    codecs.BOM_UTF16_BE: 'utf-16',
-    codecs.BOM_UTF8: 'utf-8-sig',
-}
 # A text up to the last place where white space follows a character that is none: of "two words  an"
 # it is "two words". GPT-2 splits a text into words before it merges bytes, and no word goes on
 # there. Only common white space is named, because \s of Python has four control characters that
@@ -40,11 +35,12 @@ PIECE = 2 ** 16     # how many characters of a file are read at once
 # ---- reading ------------------------------------------------------------------------------------
 
 def encoding_of(content):
-    """The encoding of a text in bytes, by the byte order mark that it begins with; UTF-8 if there
-    is no mark."""
-    for mark, encoding in MARKS.items():
-        if content.startswith(mark):
-            return encoding
+    """The encoding of a text in bytes, by the byte order mark that it begins with, which its
+    decoder drops; UTF-8 if there is no mark."""
+    if content.startswith(codecs.BOM_UTF8):
+        return 'utf-8-sig'
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return 'utf-16'
     return 'utf-8'
 
 
@@ -184,18 +180,17 @@ def write_files(out, tokenizer_name, names, val_share, test_share):
         print(f'\\r\\n and \\r became \\n in {len(changed):,} files')
     tokenizer = Tokenizer(tokenizer_name, ''.join(sorted(alphabet)))
 
-    split_of = by_file(names, sizes, {'val': val_share, 'test': test_share})
+    splits = by_file(names, sizes, {'val': val_share, 'test': test_share})
+    paths = []
     ends = {}  # the place in the joined text where each split ends
-    if split_of:
-        paths = []
-        for split in ('train', 'val', 'test'):
-            of_split = [path for path in names if split_of[path] == split]
+    if splits:
+        for split, of_split in splits.items():
             print(f'{len(of_split):,} files for {split}')
-            paths += of_split
+            paths += sorted(of_split)
             ends[split] = sum(sizes[path] for path in paths)
     else:
-        print('too few files to hold some of them out: the end of the text is held out')
-        paths = list(names)
+        print(f'{len(names):,} files, too few to hold some out: the end of the text is held out')
+        paths += names
         n_characters = sum(sizes.values()) - 1  # behind the last document stands nothing
         ends['train'] = int(n_characters * (1 - val_share - test_share))
         ends['val'] = int(n_characters * (1 - test_share))
@@ -206,24 +201,23 @@ def write_files(out, tokenizer_name, names, val_share, test_share):
 
 
 def by_file(names, sizes, shares):
-    """{path: its split}. In the order of hash_of_name a file goes to val if it still fits whole
-    into the share of val, else to test if it fits there, else to train. {} if less than half of a
-    share is filled, which means that there are too few files.
+    """{split: paths}. In the order of hash_of_name a file goes to val if it still fits whole into
+    the share of val, else to test if it fits there, else to train. {} if less than half of a share
+    is filled, which means that there are too few files.
 
     names: {path: its name}; sizes: {path: number of characters}; shares: {split: what is held out
     of the text}."""
     total = sum(sizes.values())
     room = {split: round(share * total) for split, share in shares.items()}
     room['train'] = total
-    split_of = {}
+    splits = {'train': [], 'val': [], 'test': []}
     for _, path in sorted((hash_of_name(name), path) for path, name in names.items()):
         split = next(split for split in room if sizes[path] <= room[split])
-        split_of[path] = split
+        splits[split].append(path)
         room[split] -= sizes[path]
-    for split, share in shares.items():
-        if room[split] > 0.5 * share * total:
-            return {}
-    return split_of
+    if any(room[split] > 0.5 * share * total for split, share in shares.items()):
+        return {}
+    return splits
 
 
 def encoded_files(tokenizer, paths, ends):
@@ -233,7 +227,7 @@ def encoded_files(tokenizer, paths, ends):
         yield split, [], 0
     decoder = new_line_decoder()
     position = 0
-    all_documents = (document for path in paths for document in documents(path))
+    all_documents = itertools.chain.from_iterable(map(documents, paths))
     for number, document in enumerate(all_documents):
         if number > 0:
             split = next(split for split, end in ends.items() if position < end)
@@ -299,7 +293,7 @@ def write_text_meta(folder, out, tokenizer, splits):
     for split, entry in splits.items():
         if entry['tokens'] < 2:
             raise Mistake(f'too little text: {entry["tokens"]} tokens for {split}; give more, or '
-                          'another --val')
+                          'another --val or --test')
         print(f'{out}/{split}.npy: {entry["tokens"]:,} tokens of {entry["bytes"]:,} bytes, '
               f'vocabulary {tokenizer.vocab_size}')
     write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec,
@@ -313,10 +307,9 @@ def save_benchmark(out, task, rows, source):
     file that they come from. Raises Mistake if there are no rows."""
     if not rows:
         raise Mistake(f'{source} is empty; get it again')
-    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
-    content = ''.join(lines).encode()
-    digest = hashlib.sha256(content).hexdigest()
-    test = {'count': len(rows), 'bytes': len(content), 'sha256': digest}
+    content = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
+    test = {'count': len(rows), 'bytes': len(content),
+            'sha256': hashlib.sha256(content).hexdigest()}
     meta = {'kind': 'benchmark', 'task': task, 'source': source, 'splits': {'test': test}}
     with new_folder(out) as new:
         (new / 'test.jsonl').write_bytes(content)
@@ -328,6 +321,4 @@ def save_text(out, text, source):
     """save_benchmark of a text; prints its counts."""
     save_benchmark(out, 'text', [{'text': text}], source)
     lines = text.count('\n')
-    words = len(text.split())
-    n_bytes = len(text.encode())
-    print(f'{lines:,} lines, {words:,} words, {n_bytes:,} bytes')
+    print(f'{lines:,} lines, {len(text.split()):,} words, {len(text.encode()):,} bytes')
