@@ -14,8 +14,8 @@ from prepare import cifar10
 
 def main(argv=None):
     args = arguments(__doc__, argv, cifar10.COPY, out='data/cifar100')
-    path = cifar10.find_archive(args, 100)
-    splits, classes = cifar10.read(path, 'meta', b'fine_')  # there are coarse labels too
+    archive = cifar10.find_archive(args, 100)
+    splits, classes = cifar10.read(archive, 'meta', b'fine_')  # there are coarse labels too
     save_arrays(args.out, splits, classes)
 
 

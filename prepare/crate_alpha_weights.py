@@ -33,8 +33,8 @@ def main(argv=None):
 
     path = local_or_fetch(args, f'{args.url}crate_alpha_{args.size.upper()}.pth')
     weights = read_weights(path)
-    Network = network_class('crate_alpha')
-    model = Network.from_official(weights, image_size=224, num_classes=1000, **SIZES[args.size])
+    model = network_class('crate_alpha').from_official(
+        weights, image_size=224, num_classes=1000, **SIZES[args.size])
 
     settings = {'dataset': 'imagenet', 'eval_crop': 1.0}
     data = {'kind': 'images', 'classes': list(names())}

@@ -30,8 +30,7 @@ def main(argv=None):
 
     path = local_or_fetch(args, args.url, name='crate_lm.pt')
     weights = read_weights(path)
-    Network = network_class('crate_alpha')
-    model = Network.from_official(weights, n_head=12)
+    model = network_class('crate_alpha').from_official(weights, n_head=12)
     save_run(args, model, FINE_TUNING, text_data(model, 'gpt2'))
 
 

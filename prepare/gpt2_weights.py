@@ -55,10 +55,8 @@ def main(argv=None):
         out_dir='out/SIZE')
 
     heads, sha256 = SIZES[args.size]
-    if args.source:
-        sha256 = None  # it is the download's
     url = f'{args.url}{args.size}/resolve/main/model.safetensors'
-    path = local_or_fetch(args, url, sha256, f'{args.size}.safetensors')
+    path = local_or_fetch(args, url, None if args.source else sha256, f'{args.size}.safetensors')
     weights = read_weights(path)
     from weights.official import is_of_nanogpt  # here, as it imports torch: --help is fast
     gelu = args.gelu

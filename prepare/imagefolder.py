@@ -81,8 +81,7 @@ def of_folder(folder):
             raise Mistake(f'the class folder {path} holds no picture itself; {LAYOUT}')
         for file in files_below(path):
             if is_picture(file):
-                name = os.path.relpath(file, path)
-                pictures.append((f'{path.name}/{name}', path.name, file))
+                pictures.append((os.path.relpath(file, folder), path.name, file))
     if not pictures:
         raise Mistake(f'no class folder in {folder}; {LAYOUT}')
     return pictures

@@ -41,8 +41,7 @@ def main(argv=None):
         local('a file of either version, instead of the download'),
         out='data/lambada')
 
-    sha256 = None if args.source else SHA256
-    path = local_or_fetch(args, URL, sha256)
+    path = local_or_fetch(args, URL, None if args.source else SHA256)
     passages = read_passages(decode(path.read_bytes(), path), path)
     save_benchmark(args.out, 'last_word', passages, path.name)
 

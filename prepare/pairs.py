@@ -47,8 +47,8 @@ def main(argv=None):
         content = regular(args.path).read_bytes()
     lines = decode(content, args.path).split('\n')
     pairs = []
-    names = args.prompt, args.answer
-    for prompt, answer in read_json(lines, args.path, names, (str, int, float)):
+    rows = read_json(lines, args.path, (args.prompt, args.answer), (str, int, float))
+    for prompt, answer in rows:
         pairs.append((str(prompt), str(answer)))
     characters = {'\n'}
     for prompt, answer in pairs:

@@ -33,10 +33,9 @@ def sources(root):
 
 
 def main(argv=None):
-    folder = sysconfig.get_path('stdlib')
     args = arguments(
         __doc__, argv,
-        local('folder of Python sources', default=folder),
+        local('folder of Python sources', default=sysconfig.get_path('stdlib')),
         out='data/stdlib')
 
     files = {'train': [], 'val': [], 'test': []}

@@ -43,9 +43,10 @@ def files_of(path, glob):
         else:
             endings[file.suffix or 'without ending'] += 1
 
-    say_left_out(unreadable, [], 'cannot be read')
     if not files and not endings:
-        raise Mistake(f'{path} is no file, and no folder with a file; name another one')
+        raise Mistake(f'{path} is no file, and no folder with a file that can be read; name '
+                      'another one')
+    say_left_out(unreadable, [], 'cannot be read')
     left_out = ', '.join(f'{count:,} {ending}' for ending, count in endings.most_common())
     if not files or (not glob and len(files) < endings.total()):
         raise Mistake(f'{path} has {len(files):,} files that match {pattern}, and others: '

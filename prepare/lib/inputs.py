@@ -124,7 +124,7 @@ def claim(args, *folders):
     for folder in folders:
         hold(folder)
     prepared = [folder for folder in folders if Path(folder, 'meta.json').exists()]
-    if args.once and len(prepared) == len(folders):
+    if args.once and prepared == list(folders):
         print(f'{" and ".join(folders)} is there')
         sys.exit()
 
@@ -272,12 +272,12 @@ def published_checksum(response):
 
 def files_below(folder):
     """The paths of all files in a folder and in the folders below it, sorted. Hidden files and
-    folders are passed over. Links are followed, but a folder to which several paths lead is read
-    once, so that no link leads round in a circle. A folder that cannot be read comes as a file
-    does."""
+    folders are passed over. Links are followed, but not to a folder above, and a folder to which
+    several paths lead is read once: no link leads round in a circle. A folder that cannot be read
+    comes as a file does."""
     files = []
     unreadable = []
-    seen = set()
+    seen = set(map(str, Path(folder).resolve().parents))
     for place, subfolders, names in os.walk(folder, onerror=unreadable.append, followlinks=True):
         # os.walk goes on in those that stay in its list, in its order
         subfolders[:] = sorted(name for name in subfolders if not name.startswith('.'))

@@ -101,14 +101,11 @@ def documents(path, errors='replace'):
 
 def with_new_lines(pieces, decoder):
     """Yield the text of pieces with \\n in the place of \\r\\n and \\r. decoder: an
-    io.IncrementalNewlineDecoder, whose `newlines` then says which of them there were."""
+    io.IncrementalNewlineDecoder of text, not of bytes (None), whose `newlines` then says which of
+    them there were."""
     for piece in pieces:
         yield decoder.decode(piece)
     yield decoder.decode('', final=True)
-
-
-def new_line_decoder():
-    return io.IncrementalNewlineDecoder(None, translate=True)  # None: it gets text, not bytes
 
 
 def characters_of(path):
@@ -119,7 +116,7 @@ def characters_of(path):
     n_nul = 0
     n_replaced = 0
     alphabet = set()
-    decoder = new_line_decoder()
+    decoder = io.IncrementalNewlineDecoder(None, translate=True)
     for number, document in enumerate(documents(path)):
         if number > 0:
             alphabet.add('\n')
@@ -225,7 +222,7 @@ def encoded_files(tokenizer, paths, ends):
     place in this text, in characters, where the split ends and the next one begins}."""
     for split in ends:  # each is there, also if it has no text
         yield split, [], 0
-    decoder = new_line_decoder()
+    decoder = io.IncrementalNewlineDecoder(None, translate=True)
     position = 0
     all_documents = itertools.chain.from_iterable(map(documents, paths))
     for number, document in enumerate(all_documents):
