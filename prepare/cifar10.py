@@ -31,18 +31,19 @@ def find_archive(args, number):
 def read(path, meta='batches.meta', fine=b''):
     """({split: (pictures uint8 (N, 32, 32, 3), labels (N,))}, names of the classes). meta: the file
     with the names; fine: what the keys of the labels begin with."""
-    wanted = (*BATCHES['train'], *BATCHES['test'], meta)
-    files = {}
-    for name, content in tar_named(path, lambda name: name.startswith(wanted)):
-        files[name] = pickle.loads(content, encoding='bytes')  # of Python 2: its texts are bytes
+    files = dict(tar_named(path, lambda name: True))
+
+    def load(name):
+        return pickle.loads(files[name], encoding='bytes')  # Python 2 wrote it; its texts are bytes
+
     splits = {}
     for split, beginnings in BATCHES.items():
-        batches = [files[name] for name in sorted(files) if name.startswith(beginnings)]
+        batches = [load(name) for name in sorted(files) if name.startswith(beginnings)]
         pictures = np.concatenate([batch[b'data'] for batch in batches])            # (N, 3072)
         labels = np.concatenate([batch[fine + b'labels'] for batch in batches])     # (N,)
         pictures = pictures.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)            # (N, 32, 32, 3)
         splits[split] = pictures, labels
-    classes = [name.decode() for name in files[meta][fine + b'label_names']]
+    classes = [name.decode() for name in load(meta)[fine + b'label_names']]
     return splits, classes
 
 
