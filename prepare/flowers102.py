@@ -41,7 +41,7 @@ def main(argv=None):
                                    for name, md5 in FILES.items()]
     pictures = read_lists(setid, imagelabels)
     classes = [str(number) for number in range(1, 103)]
-    save_pack(args, SPLITS, classes, listed(archive, pictures))
+    save_pack(args, SPLITS, classes, listed(archive, pictures), len(pictures))
 
 
 if __name__ == '__main__':

@@ -129,7 +129,7 @@ def main(argv=None):
     check_classes(splits)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
-    save_pack(args, splits)
+    save_pack(args, splits, total=sum(len(pictures) for pictures in splits.values()))
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]

@@ -26,7 +26,8 @@ import tarfile
 from pathlib import PurePosixPath
 
 from lib.inputs import (
-    Mistake, arguments, first_path, hash_of_name, local, number, reading, run, tar_files)
+    MOST_BYTES, Mistake, arguments, first_path, hash_of_name, local, number, reading, run,
+    tar_files)
 from lib.pictures import PACK, save_pack
 from prepare.imagefolder import of_folder
 from tasks.decode import is_picture
@@ -71,10 +72,9 @@ def of_val(path, folders):
     another order. folders: where labels may be."""
     if not path.is_dir():
         return of_val_tar(path, folders)
-    has_classes = any(p.is_dir() and not p.name.startswith('.') for p in path.iterdir())
-    if has_classes:
-        return sorted(of_folder(path), key=by_file_name)
     names = [name for name in os.listdir(path) if is_picture(name)]
+    if not names:
+        return sorted(of_folder(path), key=by_file_name)
     return [(name, wnid, f'{path}/{name}') for name, wnid in read_labels(folders, names)]
 
 
@@ -92,6 +92,9 @@ def of_val_tar(path, folders):
         for member in tar:
             if member.isfile() and is_picture(member.name):
                 members[PurePosixPath(member.name).name] = member
+        for member in members.values():
+            if member.issparse() or member.size > MOST_BYTES:
+                raise ValueError('a picture is too large')
     labels = read_labels(folders, members)
     return ((name, wnid, tar.extractfile(members[name]).read()) for name, wnid in labels)
 

@@ -47,21 +47,19 @@ def main(argv=None):
         content = regular(args.path).read_bytes()
     lines = decode(content, args.path).split('\n')
     pairs = []
-    rows = read_json(lines, args.path, (args.prompt, args.answer), (str, int, float))
-    for prompt, answer in rows:
-        pairs.append((str(prompt), str(answer)))
     characters = {'\n'}
-    for prompt, answer in pairs:
-        characters.update(prompt + answer)
+    for values in read_json(lines, args.path, (args.prompt, args.answer), (str, int, float)):
+        prompt, answer = map(str, values)
+        pairs.append((prompt, answer))
+        characters.update(prompt, answer)
     tokenizer = Tokenizer(args.tokenizer, ''.join(sorted(characters)))
 
     cut = int(len(pairs) * (1 - args.val))
-    splits = (('train', pairs[:cut]), ('val', pairs[cut:]))
     parts = []
     counted = {}
-    for name, pairs_of_split in splits:
-        ids, n_bytes, counted[name] = encode(tokenizer, pairs_of_split)
-        parts.append((name, ids, n_bytes))
+    for split, of_split in ('train', pairs[:cut]), ('val', pairs[cut:]):
+        ids, n_bytes, counted[split] = encode(tokenizer, of_split)
+        parts.append((split, ids, n_bytes))
     print(f'{len(pairs):,} pairs')
     write_tokens(args.out, tokenizer, parts, counted)
 

@@ -41,7 +41,7 @@ def main(argv=None):
     images, annotations = [local_or_fetch(args, URL + name, md5, f'pets-{name}')
                            for name, md5 in FILES.items()]
     pictures, classes = read_lists(annotations)
-    save_pack(args, SPLITS, classes, listed(images, pictures))
+    save_pack(args, SPLITS, classes, listed(images, pictures), len(pictures))
 
 
 if __name__ == '__main__':

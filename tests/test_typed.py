@@ -82,7 +82,7 @@ def test_the_home_folder_has_its_short_name_everywhere(tiny, tmp_path, monkeypat
     assert capsys.readouterr().out.startswith('~/bin is')
 
 
-@pytest.mark.parametrize('program', ['train.py', 'sample.py', 'eval.py', 'bench.py', 'analyze.py', 'prepare/text.py'])
+@pytest.mark.parametrize('program', ['train.py', 'sample.py', 'eval.py', 'bench.py', 'analyze.py'])
 def test_every_program_says_its_version(program, capsys):
     run_here(program, '--version')
     printed = capsys.readouterr()

@@ -29,6 +29,7 @@ from tasks.checksums import digest
 PATIENCE = 30           # seconds to wait for a server that sends nothing
 # the most bytes of a file that is read: the largest, of CIFAR-100, has 155 MB
 MOST_BYTES = 2 ** 28
+LARGEST = 2 ** 36       # the same of a file that is passed over: tarfile reads on behind the end
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -103,13 +104,8 @@ def parse(doc, argv, *options):
     # the second spelling is train.py's: argparse compares a whole word with names first
     parser.add_argument('--overwrite', '--overwrite=true', action='store_true',
                         help='replace what is there')
-    parser.add_argument('--version', action='store_true', help='what a bug report needs')
     for name, settings in options:
         parser.add_argument(name, **settings)
-    if '--version' in words:
-        from request.help import version  # here, as it imports torch
-        print(version())
-        sys.exit()
     args = parser.parse_args(words)
     args.words = words
     if 'size' in args:
@@ -316,7 +312,7 @@ def tar_files(path, wanted, opened=None):
     gets the name that a file has inside NAME.tar, and what is yielded is NAME/ and that name.
     opened: the open archive, if it is inside another one; path is then what messages call it.
     Raises Mistake for a damaged archive, but not for one that is cut between two of its files; and
-    for a file that is sparse, or that is wanted and has more than MOST_BYTES.
+    for a file that is sparse or too large: MOST_BYTES if it is wanted, else LARGEST.
     """
     with reading(f'{path} is damaged, cut off or no tar archive', 'remove it, and get it again'):
         if opened is None:
@@ -331,7 +327,8 @@ def tar_files(path, wanted, opened=None):
                 tar.members.clear()  # tarfile would keep every one, and there may be millions
                 name = PurePosixPath(member.name)
                 is_wanted = wanted(member.name)
-                if member.issparse() or (is_wanted and member.size > MOST_BYTES):
+                most = MOST_BYTES if is_wanted else LARGEST
+                if member.issparse() or member.size > most:
                     raise tarfile.ReadError(f'{name} is sparse or has {member.size:,} bytes')
                 if not member.isfile():
                     continue

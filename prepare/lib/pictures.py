@@ -219,7 +219,7 @@ class Pack:
         return entry
 
 
-def save_pack(args, splits, classes=None, mixed=None):
+def save_pack(args, splits, classes=None, mixed=None, total=None):
     """Write a dataset of large pictures and print its counts.
 
     args: the values of --out and of the options in PACK, as `arguments` returns them.
@@ -230,6 +230,7 @@ def save_pack(args, splits, classes=None, mixed=None):
     labels are names, which are numbered in sorted order.
     mixed: an iterable of (split, name, label, .., source), for pictures that come in any order from
     an archive that can be read only once. Then `splits` are the names of the splits alone.
+    total: the number of pictures, for the progress bar.
     Raises Mistake, and writes nothing, for a split without pictures, or too many undecodable
     pictures.
     """
@@ -238,7 +239,7 @@ def save_pack(args, splits, classes=None, mixed=None):
     shrunk = in_order(function, jobs, args.workers)
     with new_folder(args.out) as new, contextlib.closing(shrunk):  # ends the workers on an error
         packs = {split: Pack(f'{new}/{split}') for split in splits}
-        bar = tqdm(shrunk, unit=' pictures', disable=None)  # only on a terminal
+        bar = tqdm(shrunk, total=total, unit=' pictures', disable=None)  # only on a terminal
         bad = add_pictures(packs, bar)
 
         count = bad + sum(len(pack.names) for pack in packs.values())

@@ -17,9 +17,6 @@ class ForeignObject:
     def __new__(cls, *args):
         return super().__new__(cls)
 
-    def __init__(self, *args):
-        pass
-
     def __setstate__(self, state):
         pass
 

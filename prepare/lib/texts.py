@@ -46,26 +46,23 @@ def encoding_of(content):
 
 def decode(content, name):
     """Bytes -> text, from UTF-8, or the encoding that a byte order mark at the beginning tells. The
-    mark is dropped. Places that cannot be decoded are replaced, and counted in a line that is
-    printed. Raises Mistake if the file is no text."""
-    encoding = encoding_of(content)
-    text = content.decode(encoding, errors='replace')
-    # one character stands for each place, and none if they are ignored
-    n_replaced = len(text) - len(content.decode(encoding, errors='ignore'))
-    check_text(name, len(text), n_replaced, text.count('\0'))
+    mark is dropped. U+FFFD takes the place of what cannot be decoded, and is counted in a line that
+    is printed. Raises Mistake if the file is no text."""
+    text = content.decode(encoding_of(content), errors='replace')
+    check_text(name, len(text), text.count('\ufffd'), text.count('\0'))
     return text
 
 
-def open_text(path, errors, newline):
-    """A file, opened to read the text that `decode` returns. errors, newline: as of open()."""
+def open_text(path, newline):
+    """A file, opened to read the text that `decode` returns. newline: as of open()."""
     with open(path, 'rb') as file:
         encoding = encoding_of(file.read(4))
-    return open(path, encoding=encoding, errors=errors, newline=newline)
+    return open(path, encoding=encoding, errors='replace', newline=newline)
 
 
-def read_pieces(path, errors='replace'):
+def read_pieces(path):
     """Yield the text of a file, as `decode` returns it, in pieces that memory holds."""
-    with open_text(path, errors, newline='') as file:
+    with open_text(path, newline='') as file:
         while piece := file.read(PIECE):
             yield piece
 
@@ -88,14 +85,14 @@ def read_json(lines, path, names, types=(str,)):
         yield values
 
 
-def documents(path, errors='replace'):
+def documents(path):
     """Yield the documents of a file, each as an iterable of pieces of its text. In a file with the
     ending .jsonl each line is an object, whose `text` is a document. Any other file is one
     document."""
     if not str(path).lower().endswith('.jsonl'):
-        yield read_pieces(path, errors)
+        yield read_pieces(path)
         return
-    with open_text(path, errors, newline='\n') as lines:  # JSON may hold other ends of lines
+    with open_text(path, newline='\n') as lines:  # JSON may hold other ends of lines
         yield from read_json(lines, path, ['text'])  # a list of one text is a document in one piece
 
 
@@ -126,21 +123,17 @@ def characters_of(path):
             n_replaced += piece.count('\ufffd')
             alphabet.update(piece)
         n_characters += 1
-    if n_replaced:  # some may have been in the file already
-        for document in documents(path, 'ignore'):
-            for piece in document:
-                n_replaced -= piece.count('\ufffd')
     check_text(path, n_characters, n_replaced, n_nul)
     return n_characters, alphabet, decoder.newlines not in (None, '\n')
 
 
 def check_text(name, n_characters, n_replaced, n_nul):
-    """Print how many places of a text were replaced. Raises Mistake if it is no text: more than a
-    tenth of its characters are such places or NUL."""
+    """Print how many U+FFFD a text has. Raises Mistake if it is no text: more than a tenth of its
+    characters are U+FFFD or NUL."""
     if n_replaced + n_nul > 0.1 * n_characters:
         raise Mistake(f'{name} is no text in UTF-8; save it as UTF-8, or leave it out')
     if n_replaced:
-        print(f'{name}: {n_replaced:,} places that are no text were replaced')
+        print(f'{name}: {n_replaced:,} places are no text, and become U+FFFD')
 
 
 # ---- datasets -----------------------------------------------------------------------------------
