@@ -1,11 +1,20 @@
-"""What a user is told if a library is missing, if the disk or the memory is full, or if another
-process of the run has ended. Only a program that ends so loads this.
+"""What a user is told who has typed a name that does not exist, or if a library is missing, the
+disk or the memory is full, or another process of the run has ended. Only a program that ends so
+loads this.
 """
+import difflib
 import errno
+import os
 import re
 import sys
+import traceback
 from pathlib import Path
 
+from engine import HERE
+
+# {what people type, from nanoGPT or for another of our programs: what this program may call it}
+OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
+               'prompt': 'start'}
 # libraries that only some commands need: {name to import: name to install}
 OPTIONAL = {
     'matplotlib': 'matplotlib',
@@ -18,6 +27,49 @@ OPTIONAL = {
     'PIL': 'pillow',
 }
 
+
+# ---- names and config files ---------------------------------------------------------------------
+
+def unknown_setting(name, source, is_typed, known):
+    """What to say of a setting that is none of the known ones. source: where it stands."""
+    if source == 'config.json':
+        return (f'config.json of the run has {name}, which is no setting here: the run is of '
+                'another version, which you can check out')
+    near = difflib.get_close_matches(name, known, 1, 0.6)
+    if OTHER_NAMES.get(name) in known:
+        hint = f'did you mean {OTHER_NAMES[name]}?'
+    elif near:
+        hint = f'did you mean {near[0]}?'
+    elif not is_typed:
+        hint = 'this network has none; begin a name that is no setting with _'
+    else:
+        hint = '--help lists all'
+    return f'unknown setting {name} in {source}; {hint}'
+
+
+def what_was_meant(path):
+    """A guess what somebody means who has typed the path of a config file that is not there."""
+    if os.path.isfile(f'{path}/config.json'):
+        return f'a run is named by --ckpt={path}, or in training --init_from={path}'
+    names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
+    near = difflib.get_close_matches(path, names, 1, 0.4)
+    if near:
+        return f'did you mean {near[0]}?'
+    return 'settings are typed --name=value'
+
+
+def place_of(error, path):
+    """Where in a config file an error came up: 'PATH, line 3', or PATH alone if it is not known."""
+    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__)
+             if entry.filename == path]
+    if isinstance(error, SyntaxError) and error.filename == path:
+        lines.append(error.lineno)
+    if not lines or lines[-1] is None:
+        return path
+    return f'{path}, line {lines[-1]}'
+
+
+# ---- exceptions ---------------------------------------------------------------------------------
 
 def advice_of(e):
     """A line for the user, what is wrong and what to do; '' of any other exception, which is a

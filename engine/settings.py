@@ -15,17 +15,12 @@ import os
 import runpy
 import shlex
 import subprocess
-import traceback
 import types
 import typing
 
-from engine import HERE
 from engine.mistakes import Mistake
 
 TYPED = 'the command line'
-# {what people type, from nanoGPT or for another of our programs: what this program may call it}
-OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
-               'prompt': 'start'}
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
 EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
             SIZE: 'one or two whole numbers'}
@@ -89,19 +84,13 @@ def read_file(path):
     run."""
     # a config file is run as Python, and nothing but a .py file may be run
     if not path.endswith('.py') or not os.path.isfile(path):
-        names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
-        near = difflib.get_close_matches(path, names, 1, 0.4)
-        if os.path.isfile(f'{path}/config.json'):
-            hint = f'a run is named by --ckpt={path}, or in training --init_from={path}'
-        elif near:
-            hint = f'did you mean {near[0]}?'
-        else:
-            hint = 'settings are typed --name=value'
-        raise Mistake(f'no config file {path}; {hint}')
+        from engine.advice import what_was_meant  # here and below: few programs need advice
+        raise Mistake(f'no config file {path}; {what_was_meant(path)}')
 
     try:
         values = runpy.run_path(path)
     except Exception as e:
+        from engine.advice import place_of
         raise Mistake(f'{place_of(e, path)}: {type(e).__name__}: {e}; mend the file') from None
     file_settings = {}
     for name, value in values.items():
@@ -109,17 +98,6 @@ def read_file(path):
         if is_setting and not name.startswith('_'):
             file_settings[name] = value
     return file_settings
-
-
-def place_of(error, path):
-    """Where in a config file an error came up: 'PATH, line 3', or PATH alone if it is not known."""
-    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__)
-             if entry.filename == path]
-    if isinstance(error, SyntaxError) and error.filename == path:
-        lines.append(error.lineno)
-    if not lines or lines[-1] is None:
-        return path
-    return f'{path}, line {lines[-1]}'
 
 
 # ---- checking ------------------------------------------------------------------------------------
@@ -137,7 +115,8 @@ def check(requested, *classes):
     checked = {}
     for name, (value, source) in requested.items():
         if name not in fields:
-            raise unknown_setting(name, source, fields)
+            from engine.advice import unknown_setting
+            raise Mistake(unknown_setting(name, source, source == TYPED, fields))
         checked[name] = checked_value(value, source, fields[name], type_of[name])
     return checked
 
@@ -170,23 +149,6 @@ def checked_value(value, source, field, want):
         expected = EXPECTED.get(want, want)
         raise Mistake(f'{field.name}={show(value)} in {source}: expected {expected}, as in '
                       f'--{field.name}={show(field.default)}') from None
-
-
-def unknown_setting(name, source, known):
-    """The Mistake for a setting that is none of the known ones, and that a source asks for."""
-    if source == 'config.json':
-        return Mistake(f'config.json of the run has {name}, which is no setting here: the run is '
-                       'of another version, which you can check out')
-    near = difflib.get_close_matches(name, known, 1, 0.6)
-    if OTHER_NAMES.get(name) in known:
-        hint = f'did you mean {OTHER_NAMES[name]}?'
-    elif near:
-        hint = f'did you mean {near[0]}?'
-    elif source != TYPED:
-        hint = 'this network has none; begin a name that is no setting with _'
-    else:
-        hint = '--help lists all'
-    return Mistake(f'unknown setting {name} in {source}; {hint}')
 
 
 def cast(value, want, typed):
