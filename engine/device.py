@@ -10,7 +10,7 @@ import time
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from engine.distributed import is_main, started_by_torchrun, world_size
+from engine.distributed import is_main, world_size
 from engine.mistakes import Mistake
 from engine.settings import choice_of
 
@@ -99,13 +99,17 @@ class Device:
 # ---- what `auto` means --------------------------------------------------------------------------
 
 def choose_device(device):
-    """The device that is asked for, or the best one here. Under torchrun, this process's GPU."""
+    """The device that is asked for, or the best one here. Under torchrun, this process's GPU.
+    Raises Mistake if the device cannot be used, or if several processes cannot know their GPUs."""
     device = device.lower()
     if device == 'auto':
         device = best_device()
+    if device == 'cuda' and world_size() > 1:
+        if 'LOCAL_RANK' not in os.environ:  # as where somebody starts the processes without it
+            raise Mistake('LOCAL_RANK is not set, so all processes would use the same GPU; start '
+                          'them with torchrun, or unset WORLD_SIZE')
+        device = f'cuda:{os.environ["LOCAL_RANK"]}'
     try:
-        if device == 'cuda' and started_by_torchrun():
-            device = f'cuda:{os.environ.get("LOCAL_RANK", 0)}'
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         reason = str(e).splitlines()[0]

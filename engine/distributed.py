@@ -25,13 +25,25 @@ def started_by_torchrun():
 
 
 def rank():
-    """The number of this process, from 0, over all machines."""
-    return int(os.environ['RANK']) if started_by_torchrun() else 0
+    """The number of this process, from 0, over all machines. Raises Mistake, see number_of."""
+    return number_of('RANK', alone=0)
 
 
 def world_size():
-    """The number of processes, over all machines."""
-    return int(os.environ['WORLD_SIZE']) if started_by_torchrun() else 1
+    """The number of processes, over all machines. Raises Mistake, see number_of."""
+    return number_of('WORLD_SIZE', alone=1)
+
+
+def number_of(name, alone):
+    """The number in a variable of torchrun; `alone` if torchrun has not started this process.
+    Raises Mistake if somebody has set the variable to what is no number."""
+    if not started_by_torchrun():
+        return alone
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise Mistake(f'{name}={os.environ[name]} is no number; start the processes with torchrun, '
+                      f'or unset {name}') from None
 
 
 def is_main():

@@ -11,6 +11,7 @@ from helpers import (JPEGS, OF_PICTURES, column, compile_graphs_alone, fails, go
                      snapshot, text_network)
 from torch._dynamo.utils import counters
 
+import train
 from engine import device, distributed, threads as threads_module
 from engine.compiled import compile_network
 from engine.device import Device, choose_compile, choose_dtype
@@ -49,6 +50,19 @@ def test_torchruns_variables_without_a_port_are_one_line(monkeypatch):
 
     with pytest.raises(Mistake, match='MASTER_PORT.*torchrun'):
         distributed.join('cpu')
+
+
+@pytest.mark.parametrize('name', ['WORLD_SIZE', 'RANK'])
+@pytest.mark.parametrize('value', ['abc', '', '2.0', '$SLURM_NTASKS'])
+def test_a_variable_of_torchrun_that_is_no_number_is_one_line(name, value, tiny, tmp_path, monkeypatch, capsys):
+    """Also in the only process, and before anything is written."""
+    for other, number in (('WORLD_SIZE', '1'), ('RANK', '0'), ('MASTER_ADDR', 'localhost'), (name, value)):
+        monkeypatch.setenv(other, number)
+
+    line = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/a')
+
+    assert f'{name}={value}' in line and 'torchrun' in line
+    assert not (tmp_path / 'a').exists()
 
 
 @pytest.mark.skipif(os.name == 'nt', reason='a script is no program there')
@@ -116,6 +130,23 @@ def test_each_process_of_torchrun_has_its_gpu(two_gpus, monkeypatch):
 
     assert Device('cuda', compile='false').dtype == torch.float16
     assert two_gpus == ['cuda:1']
+
+
+@pytest.mark.parametrize('asked', ['cuda', 'CUDA', 'auto'])
+@pytest.mark.parametrize('processes', [1, 2, 16])
+def test_processes_that_cannot_know_their_gpus_are_one_line(asked, processes, two_gpus, monkeypatch):
+    """A process that is alone needs no number, and on a CPU nobody does."""
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    as_process_1_of_torchrun(monkeypatch)
+    monkeypatch.delenv('LOCAL_RANK')
+    monkeypatch.setenv('WORLD_SIZE', str(processes))
+
+    assert device.choose_device('cpu') == 'cpu'
+    if processes == 1:
+        assert device.choose_device(asked) == 'cuda'
+    else:
+        with pytest.raises(Mistake, match='LOCAL_RANK.*torchrun'):
+            device.choose_device(asked)
 
 
 def test_a_local_rank_alone_is_not_torchrun(two_gpus, monkeypatch):
