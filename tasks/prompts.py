@@ -9,7 +9,9 @@ def prompt_of(start):
     """The text of a prompt that the user typed: \\n is a new line, FILE:path reads a file. Raises
     Mistake if the file cannot be read."""
     if not start.startswith('FILE:'):
-        return start.replace('\\n', '\n')
+        # where the locale is ASCII, Python has not decoded what was typed in UTF-8
+        typed = start.encode(errors='surrogateescape').decode(errors='surrogateescape')
+        return typed.replace('\\n', '\n')
     path = start.removeprefix('FILE:')
     with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
         return Path(path).expanduser().read_text(encoding='utf-8-sig')

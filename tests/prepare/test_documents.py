@@ -267,6 +267,27 @@ def test_bytes_that_are_not_utf8_are_one_line(bytes_run, tmp_path, capsys, monke
     assert out.startswith('a token') and err.count('error: ') == 1 and r'caf\udce9' in err
 
 
+@pytest.mark.parametrize('typed', ['café', '日本 – ünd', '🙂'])
+def test_where_the_locale_is_ascii_a_prompt_is_utf8_all_the_same(typed, bytes_run, capsys, monkeypatch):
+    """Python hands over its bytes undecoded there. What a network writes ends at such a text too."""
+    def written(*words):
+        sample.main([f'--ckpt={bytes_run}', '--max_new_tokens=9', '--temperature=0', *words])
+        return capsys.readouterr().out
+
+    undecoded = typed.encode().decode('ascii', 'surrogateescape')
+    want = written(f'--start={typed}')
+    assert want.startswith(typed)
+    assert written(f'--start={undecoded}') == want
+
+    for encoding in 'ascii', 'utf-8':
+        piped = io.BytesIO(typed.encode() + b'\n')
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(piped, encoding=encoding))
+        assert written('--interactive=true') == want
+
+    monkeypatch.setattr(sample, 'texts_of', lambda *_: ['as far', f' as here{typed}', 'and on'])
+    assert written('--start=x', f'--stop={undecoded}') == 'xas far as here\n'
+
+
 @pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
 def test_half_a_character_in_json_is_one_line(tokenizer, tmp_path, capsys):
     (tmp_path / 'a.jsonl').write_text(r'{"prompt": "2 \ud83d", "answer": "4", "text": "\ud83d"}' + '\n')
