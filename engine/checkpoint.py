@@ -224,7 +224,8 @@ def locked(out_dir):
     directory has this lock. Raises Mistake if the directory cannot be written, or if another
     process has the lock. Workers that this process forks do not keep it."""
     try:
-        out_dir.mkdir(parents=True, exist_ok=True)
+        # of a link, the folder that it leads to, which may have been deleted
+        os.makedirs(os.path.realpath(out_dir), exist_ok=True)
         lock = open(out_dir / '.lock', 'ab')
     except OSError as e:
         raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '

@@ -9,7 +9,7 @@ Where none is typed, it comes from:
     fine-tuned      the config files that are named, or else config.json of the trained network
 """
 import dataclasses
-from pathlib import Path
+import os
 
 from engine import HERE, optim, settings
 from engine.checkpoint import run_directory
@@ -126,7 +126,8 @@ def check_config(c):
         raise Mistake('weight_decay_end means nothing for adam, which has no weight decay; say '
                       '--weight_decay_end=-1, or --optimizer=adamw')
     starts_from_run = c.init_from not in ('scratch', 'resume')
-    same_folder = run_directory(c.init_from).resolve() == Path(c.out_dir).resolve()
+    start_folder = os.path.realpath(run_directory(c.init_from))
+    same_folder = start_folder == os.path.realpath(c.out_dir)
     if c.overwrite and starts_from_run and same_folder:
         raise Mistake(f'--overwrite=true would destroy the weights in {c.out_dir}, from which the '
                       'run starts; name another --out_dir')

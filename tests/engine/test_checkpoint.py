@@ -18,7 +18,7 @@ from engine import networks
 from engine.checkpoint import FILES, RunDirectory, read_log
 from engine.mistakes import Mistake
 from weights import surgery
-from weights.runs import open_run, read_config, read_last, read_weights
+from weights.runs import open_run, read_config, read_last, read_weights, write_run
 
 
 @pytest.fixture
@@ -32,6 +32,39 @@ def resume(out, *words):
 
 def fails_to_resume(capsys, out, *words):
     return fails(capsys, train.main, '--init_from=resume', f'--out_dir={out}', *words)
+
+
+# ---- a folder behind links
+
+@pytest.mark.parametrize('target', ['there', 'gone', 'gone/more', 'link to gone'])
+@pytest.mark.parametrize('out', ['link', 'link/', 'link/below', './up/../link'])
+def test_a_run_is_made_where_a_link_leads(target, out, text_run, tmp_path, monkeypatch):
+    """Also if nothing is there any more, as on a disk that is emptied from time to time."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ('there', 'up'):
+        (tmp_path / folder).mkdir()
+    (tmp_path / 'link to gone').symlink_to('gone')
+    (tmp_path / 'link').symlink_to(target)
+    run = open_run(text_run)
+
+    write_run(out, surgery.load_model(run), run.settings, run.data)
+
+    assert (tmp_path / 'link').is_symlink()
+    below = 'below' if 'below' in out else '.'
+    made = tmp_path / target / below / 'best.safetensors'
+    assert equal(load_file(made), weights(text_run, 'best'))
+
+
+@pytest.mark.parametrize('target', ['link', 'file', 'link to file', 'file/below'])
+def test_a_link_that_leads_to_no_folder_is_one_line(target, tiny, tmp_path, capsys):
+    (tmp_path / 'file').write_text('old')
+    (tmp_path / 'link to file').symlink_to('file')
+    (tmp_path / 'link').symlink_to(target)
+
+    for out in ('link', 'link/below'):
+        assert '--out_dir' in fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/{out}')
+
+    assert (tmp_path / 'file').read_text() == 'old'
 
 
 # ---- a run that is there
