@@ -196,7 +196,7 @@ def check_ranges(c, ranges):
             value = getattr(c, name)
             if low <= value <= high:  # nan is in no range
                 continue
-            most = f' and at most {high}' if high < 1e30 else ''
+            most = f' and at most {high}' if high < 1e30 or value > high else ''
             raise Mistake(f'{name}={show(value)} must be at least {low}{most}')
 
 

@@ -1,5 +1,6 @@
 """Settings from files and the command line, and the help that lists them."""
 import dataclasses
+import re
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_mistakes_in_a_file(text, name, tmp_path):
     with pytest.raises(Mistake) as e:
         read(f'{tmp_path}/c.py')
     assert name in str(e.value) and 'c.py' in str(e.value)
+
+
+@pytest.mark.parametrize('value, low, high', [
+    (float('inf'), 0, 1e30), (1e31, 0, 1e30), (10 ** 40, 1, 1e30), (float('inf'), 0, 7), (8, 0, 7), (-8, 0, 7)])
+def test_a_value_that_is_out_of_its_range_is_shown_the_end_that_it_has_passed(value, low, high):
+    passed = high if value > high else low
+    with pytest.raises(Mistake, match=re.escape(str(passed))):
+        settings.check_ranges(C(rate=value), {(low, high): ['rate']})
 
 
 # ---- help
