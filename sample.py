@@ -29,7 +29,7 @@ from engine.device import autocast, choose_device, choose_dtype
 from engine.mistakes import Mistake
 from request.help import run_program
 from request.trained import from_command_line
-from tasks.prompts import prompt_of, texts_of, until, with_masks
+from tasks.prompts import as_utf8, prompt_of, texts_of, until, with_masks
 from tasks.tokenizer import Tokenizer
 from weights.generate import stream
 from weights.runs import heading, is_small
@@ -42,8 +42,8 @@ class SampleConfig:
     image: str = ''                 # pictures: a file, a folder of files or classes, or a dataset
     out: str = ''                   # pictures: x.png draws them, x.csv: guesses, x.npy: features
     overwrite: bool = False         # replace the file of --out if it exists
-    start: str = ''                 # the prompt; \n: a new line, FILE:path: a file, [MASK]: a gap
-    interactive: bool = False       # continue lines that are typed or piped in, until an empty one
+    start: str = ''                 # a prompt; \n: new line, \\: one \, [MASK]: gap; or FILE:path
+    interactive: bool = False       # continue each line that comes, as it is, until an empty one
     num_samples: int = 1            # texts to write, or pictures to look at of a dataset or classes
     max_new_tokens: int = 500       # length of each text
     temperature: float = 0.8        # below 1 more careful, above 1 more varied; 0: always likeliest
@@ -75,8 +75,9 @@ ONLY_FOR = {
 # ---- text; analysis/predictions.py looks at pictures --------------------------------------------
 
 def look_at_text(c, run, model):
-    """Continue --start or fill its gaps. With --interactive do so with each line that is typed;
-    after a mistake in a line the next one is read."""
+    """Continue --start or fill its gaps. With --interactive do so with each line that comes, as it
+    is: a line may be a stranger's, so it reads no file. After a mistake in a line the next one is
+    read."""
     tokenizer = Tokenizer(**run.data['tokenizer'])
     show = continue_text if model.config.task == 'text' else fill_gaps
     if not c.interactive:
@@ -84,7 +85,7 @@ def look_at_text(c, run, model):
         return
     for line in typed_lines():
         try:
-            show(c, prompt_of(line), tokenizer, model)
+            show(c, as_utf8(line), tokenizer, model)
         except Mistake as e:
             print('error:', e, file=sys.stderr)
 

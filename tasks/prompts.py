@@ -5,13 +5,18 @@ from pathlib import Path
 from engine.mistakes import reading
 
 
+def as_utf8(typed):
+    """A text that the user typed in UTF-8. Where the locale is ASCII, Python has not decoded it."""
+    return typed.encode(errors='surrogateescape').decode(errors='surrogateescape')
+
+
 def prompt_of(start):
-    """The text of a prompt that the user typed: \\n is a new line, FILE:path reads a file. Raises
-    Mistake if the file cannot be read."""
+    """The text of a prompt on the command line: \\n is a new line, \\\\ is a backslash, FILE:path
+    reads a file. Raises Mistake if the file cannot be read."""
     if not start.startswith('FILE:'):
-        # where the locale is ASCII, Python has not decoded what was typed in UTF-8
-        typed = start.encode(errors='surrogateescape').decode(errors='surrogateescape')
-        return typed.replace('\\n', '\n')
+        # pairs of backslashes come first, so that the second one of a pair begins no \n
+        pieces = [piece.replace('\\n', '\n') for piece in as_utf8(start).split('\\\\')]
+        return '\\'.join(pieces)
     path = start.removeprefix('FILE:')
     with reading(f'{start} cannot be read as UTF-8 text', 'save it as UTF-8, or name another file'):
         return Path(path).expanduser().read_text(encoding='utf-8-sig')

@@ -52,8 +52,9 @@ class Tokenizer:
         try:
             return [self.ids[character] for character in text]
         except KeyError as e:
-            raise Mistake(f'the tokenizer has no character {e}; it knows only '
-                          f'{self.spec["alphabet"]!r}') from None
+            some = self.spec['alphabet'][:60]
+            raise Mistake(f'the tokenizer has no character {e}; it knows {self.vocab_size:,} '
+                          f'characters, such as {some!r}') from None
 
     def piece(self, i):
         """The bytes of the token with the id i."""

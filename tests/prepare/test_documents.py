@@ -255,6 +255,39 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(bytes_run, tmp_path, capsys, m
     assert outputs[0] == outputs[1] == outputs[2] and outputs[0].startswith('a token')
 
 
+@pytest.mark.parametrize('typed, text', [
+    (r'a\nb', 'a\nb'), (r'a\\nb', r'a\nb'), (r'a\\\nb', 'a\\\nb'), (r'a\\\\nb', r'a\\nb'),
+    (r'\d+', r'\d+'), ('a\\', 'a\\'), ('\\\\', '\\')])
+def test_a_backslash_of_the_command_line_can_be_typed(typed, text, bytes_run, capsys):
+    """Behind --stop too: there the network writes nothing that could hold it."""
+    words = f'--ckpt={bytes_run}', '--max_new_tokens=0', f'--start={typed}', f'--stop={typed}'
+    sample.main([*words])
+    assert capsys.readouterr().out == f'{text}\n'
+
+
+@pytest.mark.parametrize('line', [r'print("a\nb")', r'a\\b', 'FILE:{}/secret.txt', 'FILE:nowhere'])
+def test_a_piped_line_is_a_prompt_as_it_is(line, bytes_run, tmp_path, capsys, monkeypatch):
+    """It may be a stranger's, and then reads no file of this machine."""
+    (tmp_path / 'secret.txt').write_text('nobody reads this')
+    line = line.format(tmp_path)
+    piped = io.BytesIO(f'{line}\n'.encode())
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(piped, encoding='utf-8'))
+    sample.main([f'--ckpt={bytes_run}', '--interactive=true', '--max_new_tokens=0'])
+    assert capsys.readouterr().out == f'{line}\n'
+
+
+@pytest.mark.parametrize('main, words', [
+    (sample.main, ['--start=z']), (sample.main, ['--stop=z']),
+    (analyze, ['attention', '--start=z', '--out={}/a.png'])])
+def test_a_large_alphabet_does_not_fill_the_screen(main, words, tmp_path, capsys):
+    alphabet = ''.join(chr(0x4e00 + i) for i in range(5000))
+    data = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': alphabet}}
+    run = save_run(tmp_path / 'run', text_network('aot', vocab_size=5000), data)
+    words = [word.format(tmp_path) for word in words]
+    line = fails(capsys, main, *words, f'--ckpt={run}')
+    assert "'z'" in line and '5,000' in line and len(line) < 250
+
+
 def test_bytes_that_are_not_utf8_are_one_line(bytes_run, tmp_path, capsys, monkeypatch):
     """As the shell gives them, in --start=$'caf\\xe9'; a line that is piped in costs that line alone."""
     for word in '--start=caf\udce9', '--stop=caf\udce9':
