@@ -16,6 +16,7 @@ A linear probe and nearest neighbours classify pictures by the frozen features o
 computed is in scoring/.
 """
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from engine.process import prepare_process
 if __name__ == '__main__':
     prepare_process()  # before torch is loaded
 
+import numpy as np
 import torch
 
 from analysis import confusion, figures, in_context
@@ -38,6 +40,7 @@ from request.trained import from_command_line
 from scoring import benchmarks, probes, regression, splits
 from tasks import augment, task_of
 from tasks.dataset import check_classes, dataset_of
+from tasks.imagenet import readable
 from tasks.pictures import ImageSplit
 from tasks.regression import Prompts
 from tasks.tokenizer import Tokenizer
@@ -214,8 +217,9 @@ def score_benchmarks(c, trained):
 # ---- pictures -----------------------------------------------------------------------------------
 
 def score_classifier(c, trained):
-    """Loss and accuracies of a classifier. If asked for: its accuracy by ImageNet-ReaL, and which
-    classes it takes for which."""
+    """Loss and accuracies of a classifier. Where some classes have more pictures than others, also
+    the accuracy of each class. If asked for: its accuracy by ImageNet-ReaL, and which classes it
+    takes for which."""
     task, name = split_to_score(c, trained)
     images = task.valid
     # what can be wrong here is noticed before the work
@@ -229,14 +233,35 @@ def score_classifier(c, trained):
     print(f'{name}: {count:,} pictures, loss {metrics["loss"]:.4f}, '
           f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}{others(metrics)}')
 
-    if c.real or c.confusion:
+    class_sizes = Counter(images.labels.tolist()).values()
+    has_unequal_classes = min(class_sizes) < max(class_sizes)
+    if c.real or c.confusion or has_unequal_classes:
         guesses = splits.guesses(trained.model, task)
+    if has_unequal_classes:
+        say_accuracy_of_classes(images, guesses)
     if c.real:
         print(f'{name}: ReaL top-1 {accuracy_by_real(guesses, real_labels):.2%}')
     if c.confusion:
         network = title_of(c.ckpt, trained.run)
         confusion.report(images.labels, guesses, images.classes, c.confusion,
                          f'{network}\n{name}')
+
+
+def say_accuracy_of_classes(images, guesses):
+    """Print how often a classifier is right in each class of an ImageSplit, and the mean of these
+    accuracies. A class without pictures in the split is left out. guesses: the class that the
+    network gives each picture."""
+    is_right = images.labels == guesses                     # (N,)
+    accuracies = []
+    rows = []
+    for number in np.unique(images.labels):
+        is_right_in_class = is_right[images.labels == number]
+        accuracy = is_right_in_class.mean()
+        accuracies.append(accuracy)
+        name = readable(images.classes[number])
+        rows.append((name, len(is_right_in_class), f'{accuracy:.2%}'))
+    say_table(('class', 'pictures', 'top-1'), rows)
+    print(f'balanced accuracy, the mean of all classes: {np.mean(accuracies):.2%}')
 
 
 def accuracy_by_real(guesses, real_labels):

@@ -3,6 +3,7 @@ import csv
 import re
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -144,6 +145,42 @@ def test_confusions_are_of_all_pictures_and_without_dropout(folder, tmp_path, ca
     table = torch.tensor([[int(n) for n in row[1:]] for row in rows])
     pairs = y * 7 + logits.argmax(1)
     assert torch.equal(table, pairs.bincount(minlength=49).view(7, 7))
+
+
+@pytest.mark.parametrize('labels', [
+    [0] * 9 + [1] * 2, [3] * 4 + [5] + [6] * 7, [2] * 3 + [4] * 6, [0, 0, 1, 2, 3, 4, 5, 6]])
+def test_unequal_classes_are_scored_each_and_equally(labels, run, tmp_path, capsys):
+    """Some classes may have no pictures in the split."""
+    pictures, _ = quadrants(len(labels), 3, classes=7)
+    save_arrays(tmp_path / 'odd', {'val': (pictures, np.array(labels))}, 'abcdefg')
+    logits, y = by_hand(load_model(open_run(run)), tmp_path / 'odd', 'val')
+    assert margin(logits) > 1e-4
+
+    out = said(capsys, run, tmp_path, '--dataset=odd', '--eval_crop=1')
+    right = {}
+    for label, guess in zip(labels, logits.argmax(1).tolist()):
+        right.setdefault(label, []).append(100 * (label == guess))
+    shares = [sum(of_class) / len(of_class) for of_class in right.values()]
+    rows = re.findall(r'^([a-g]) +(\d+) +([\d.]+)%$', out, re.M)
+    assert [row[:2] for row in rows] == [('abcdefg'[i], str(len(right[i]))) for i in right]
+    assert [float(row[2]) for row in rows] == pytest.approx(shares, abs=6e-3)
+    assert float(re.findall(r'([\d.]+)%$', out)[0]) == pytest.approx(sum(shares) / len(shares), abs=6e-3)
+
+
+@pytest.mark.parametrize('labels', [[0, 1, 2, 3, 4, 5, 6] * 2, [2, 2, 5, 5], [4, 4]])
+def test_equal_classes_are_scored_in_one_line(labels, run, tmp_path, capsys):
+    pictures, _ = quadrants(len(labels), 3, classes=7)
+    save_arrays(tmp_path / 'even', {'val': (pictures, np.array(labels))}, 'abcdefg')
+    assert said(capsys, run, tmp_path, '--dataset=even').count('\n') == 2
+
+
+@pytest.mark.parametrize('words', [['--knn=1'], ['--probe=true'], ['--knn=1', '--probe=true']])
+@pytest.mark.parametrize('setting', ['confusion', 'real'])
+def test_frozen_features_see_other_crops_so_the_classifier_is_scored_apart(setting, words, run, folder, tmp_path,
+                                                                           capsys):
+    """In one command both would be seen squashed, and the classifier's score would change without a word."""
+    line = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', *words, f'--{setting}={tmp_path}/x.png')
+    assert f'--{setting}' in line and list(tmp_path.iterdir()) == []
 
 
 # ---- frozen features
