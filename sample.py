@@ -140,7 +140,7 @@ def fill_gaps(c, text, tokenizer, model):
     logits = model(x)[0]                                    # (1, N, vocab_size)
     logits = logits[0, :, :tokenizer.mask_id]               # without that of [MASK]
     for number, i in enumerate(gaps, 1):
-        best = likeliest(logits[i])
+        best = likeliest(logits[i].float().softmax(0))
         guesses = [f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in best]
         print(f'[MASK] {number}: {", ".join(guesses)}')
         ids[i] = best[0][0]

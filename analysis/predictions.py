@@ -35,10 +35,9 @@ class Panel:
     colour: str = 'black'
 
 
-def likeliest(logits):
-    """The five most likely indices of logits (V,): a list of (index, probability)."""
-    probabilities = logits.float().softmax(0)
-    best = probabilities.topk(min(5, len(logits)))
+def likeliest(probabilities):
+    """The five most likely indices of probabilities (V,): a list of (index, probability)."""
+    best = probabilities.topk(min(5, len(probabilities)))
     return list(zip(best.indices.tolist(), best.values.tolist()))
 
 
@@ -109,39 +108,43 @@ def write_features(out, pictures, run, model):
 
 
 def write_guesses(out, pictures, run, model):
-    """Write a .csv file with a row for each picture: its name, its class if it is known, and the
-    five likeliest classes with their probabilities. Print the same as without a file. pictures: as
-    of `show_pictures`. Raises Mistake for a network that names no classes."""
+    """Write a .csv file with a row for each picture: its name, its class if it is known, the
+    likeliest class, and the probability of each class. Print the same as without a file. pictures:
+    as of `show_pictures`. Raises Mistake for a network that names no classes."""
     if model.config.task != 'image':
         raise Mistake(f'{out} is for the guesses of a classifier; this network has features: '
                       'give --out=features.npy')
-    rows = []
+    columns = ['picture', 'class', 'guess']
+    for class_name in classes_of(run, model):
+        columns.append(f'probability_{readable(class_name)}')
+    rows = [columns]
     for name, picture, label in pictures:
-        guesses = guesses_of(seen(picture, model, run), run, model)
+        probabilities = probabilities_of(seen(picture, model, run), run, model)
+        guesses = guesses_of(probabilities, run, model)
+        best_guess, _ = guesses[0]
         name_in_utf8 = name.encode('utf-8', 'replace').decode('utf-8')  # files may have odd names
-        row = [name_in_utf8, readable(label or '')]
-        for class_name, p in guesses:
-            row += [class_name, f'{p:.6g}']
-        rows.append(row)
+        numbers = [f'{p:.6g}' for p in probabilities.tolist()]
+        rows.append([name_in_utf8, readable(label or ''), best_guess, *numbers])
         print(f'{name}: {in_words(guesses)}')
-
-    columns = ['picture', 'class']
-    n_guesses = min(5, len(classes_of(run, model)))
-    for number in range(1, n_guesses + 1):
-        columns += [f'guess_{number}', f'probability_{number}']
-    figures.write_table(out, [columns, *rows])
+    figures.write_table(out, rows)
     print(out)
 
 
 # ---- one picture --------------------------------------------------------------------------------
 
-def guesses_of(x, run, model):
-    """The five likeliest classes of a picture, pixels x (1, C, H, W): a list of (name,
-    probability). Raises Mistake if the network was trained without labels."""
+def probabilities_of(x, run, model):
+    """How probable each class is for a picture, pixels x (1, C, H, W): float32 (num_classes,).
+    Raises Mistake if the network was trained without labels."""
     check_labelled(run)
     logits = model(x)[0]                                    # (1, num_classes)
+    return logits[0].float().softmax(0)                     # (num_classes,)
+
+
+def guesses_of(probabilities, run, model):
+    """The five likeliest classes, of probabilities (num_classes,): a list of (name,
+    probability)."""
     classes = classes_of(run, model)
-    return [(readable(classes[i]), p) for i, p in likeliest(logits[0])]
+    return [(readable(classes[i]), p) for i, p in likeliest(probabilities)]
 
 
 def classes_of(run, model):
@@ -156,7 +159,7 @@ def in_words(guesses):
 def classify(x, name, label, run, model):
     """The likeliest classes of a picture, pixels x (1, C, H, W): in words, and a list of one Panel.
     label: its class, if it is known."""
-    best = guesses_of(x, run, model)
+    best = guesses_of(probabilities_of(x, run, model), run, model)
     title = name
     colour = 'black'  # nobody knows what is right
     if label in classes_of(run, model):

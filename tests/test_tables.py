@@ -51,10 +51,26 @@ def test_guesses_of_a_dataset_become_a_table(classifier, pictures_data, tmp_path
     assert out == f'{tmp_path}/t.csv' and len(rows) == len(lines) == 20
     for row, line in zip(rows, lines):
         index = int(row['picture'].split()[1].strip(','))
-        assert line.startswith(row['picture'] + ': ' + row['guess_1']) and row['class'] == 'abcd'[index % 4]
-        found = {row[f'guess_{n}']: float(row[f'probability_{n}']) for n in range(1, 5)}
-        assert list(found.values()) == sorted(found.values(), reverse=True) and len(row) == 2 + 2 * 4
-        assert all(abs(found['abcd'[k]] - p) < 1e-5 for k, p in enumerate(chances[index].tolist()))
+        assert line.startswith(row['picture'] + ': ' + row['guess']) and row['class'] == 'abcd'[index % 4]
+        found = [float(row[f'probability_{name}']) for name in 'abcd']
+        assert len(row) == 3 + 4 and found == pytest.approx(chances[index].tolist(), abs=1e-5)
+        assert row['guess'] == 'abcd'[chances[index].argmax()]
+
+
+@pytest.mark.parametrize('classes', [
+    ['picture', 'class', 'guess', '1'], ['a,b', 'c"d', '=1', 'é'], [str(i) for i in range(12)], None])
+def test_each_class_has_a_column_whatever_its_name(classes, files, capsys):
+    """Also where there are more than five classes, and where weights come without names."""
+    n = len(classes or 'abcd')
+    model = picture_network(patch_size=2, num_classes=n)
+    run = save_run(files / 'other', model, {'kind': 'images', 'classes': classes})
+    said(capsys, f'--ckpt={run}', f'--image={files}/classes', '--num_samples=9', f'--out={files}/t.csv')
+    for row in table(files / 't.csv'):
+        numbers = {name: float(p) for name, p in row.items() if name.startswith('probability_')}
+        names = [name.removeprefix('probability_') for name in numbers]
+        assert len(row) == 3 + n and len(names) == n and names == (classes or names)
+        assert sum(numbers.values()) == pytest.approx(1, abs=1e-4)
+        assert max(numbers, key=numbers.get) == 'probability_' + row['guess']
 
 
 def test_folders_have_their_names_and_classes_if_they_are_known(classifier, files, capsys):
