@@ -1,5 +1,7 @@
 """matplotlib as every figure here uses it. It is imported when it is first needed."""
 import contextlib
+import sys
+import warnings
 from pathlib import Path
 
 from engine.writing import write_file
@@ -13,10 +15,13 @@ LETTERS = 13  # their size in points; a figure of 12 inches on a slide can be re
 @contextlib.contextmanager
 def house_style():
     """In this block matplotlib has its own defaults and our few settings, so that no settings of
-    the user change a picture. After the block, settings are again as they were. matplotlib reads
-    some of them when a part is drawn and others when the file is written, so a figure is made and
-    saved in the same block."""
+    the user change a picture. Only letters that our font lacks are taken from the user's font.
+    After the block, settings are again as they were. matplotlib reads some of them when a part is
+    drawn and others when the file is written, so a figure is made and saved in the same block."""
+    import matplotlib.font_manager
     import matplotlib.style
+    installed = matplotlib.font_manager.get_font_names()
+    fonts_of_user = [name for name in matplotlib.rcParams['font.family'] if name in installed]
     # first all colours with solid lines, then all with dashed ones
     colours = matplotlib.cycler(color=COLOURS)
     line_styles = matplotlib.cycler(linestyle=('-', '--', ':'))
@@ -24,6 +29,7 @@ def house_style():
         'axes.prop_cycle': line_styles * colours,
         'axes.titlesize': 'medium',
         'figure.titlesize': 'medium',
+        'font.family': ['DejaVu Sans', *fonts_of_user],
         'font.size': LETTERS,
         'savefig.dpi': 120,
         'text.parse_math': False,  # a $ in the name of a folder stays a $
@@ -41,12 +47,18 @@ def empty_figure(width, height, layout='constrained'):
 
 def save_picture(path, figure):
     """Write a figure. A label may be the name of a file, with bytes that are no text. matplotlib
-    refuses them, so they become escapes."""
+    refuses them, so they become escapes. What matplotlib warns of becomes a line. Mostly our font
+    lacks letters of a label, such as those of Chinese, so the line says how to name another."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
         text = label.get_text().encode('utf-8', 'backslashreplace')
         label.set_text(text.decode())
     ending = Path(path).suffix[1:].lower()
-    write_file(path, lambda f: figure.savefig(f, format=ending), 'wb')
+    with warnings.catch_warnings(record=True) as noticed:
+        write_file(path, lambda f: figure.savefig(f, format=ending), 'wb')
+    if noticed:
+        print(f'{path}: {noticed[0].message} If letters are missing, name an installed font that '
+              'has them in a file matplotlibrc in this folder, with a line such as '
+              'font.family: Noto Sans CJK JP', file=sys.stderr)
 
 
 def loss_label(rows):

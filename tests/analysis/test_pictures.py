@@ -337,3 +337,43 @@ def test_matplotlib_is_as_it_was_after_a_picture_and_after_an_error(picture, com
     assert dict(matplotlib.rcParams) == before
     assert matplotlib.get_backend() == NOTEBOOK
     assert not pyplot.get_fignums()     # a notebook would show them
+
+
+# ---- letters of other scripts
+
+def written_file(label, path):
+    """The bytes of a figure with this label."""
+    with plots.house_style():
+        figure = plots.empty_figure(3, 2)
+        figure.suptitle(label)
+        plots.save_picture(path, figure)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize('ending', ['png', 'pdf', 'svg'])
+@pytest.mark.parametrize('label', ['猫', 'แมว', '고양이 and a dog'])
+def test_letters_that_the_font_lacks_are_one_line_that_says_how_to_name_a_font(label, ending, tmp_path,
+                                                                              capsys, recwarn):
+    assert written_file(label, tmp_path / f'a.{ending}')
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and f'a.{ending}' in lines[0] and 'font.family: ' in lines[0]
+    assert recwarn.list == []
+
+
+@pytest.mark.parametrize('label', ['é, ω, кот', 'قطة', '猫'])
+@pytest.mark.parametrize('font', ['DejaVu Sans Mono', 'DejaVu Serif', 'No Such Font', 'monospace'])
+def test_a_font_of_the_user_is_taken_for_no_other_letters(font, label, tmp_path, capsys, caplog):
+    usual = written_file(label, tmp_path / 'usual.png')
+    said = capsys.readouterr().err.count('\n')
+    with matplotlib.rc_context({'font.family': font}):
+        assert written_file(label, tmp_path / 'users.png') == usual
+    assert capsys.readouterr().err.count('\n') == said and caplog.records == []
+
+
+def test_a_font_of_the_user_has_the_letters_that_ours_lacks(tmp_path, capsys):
+    label = 'a \u02ef'  # a letter of this font, not of DejaVu Sans
+    without = written_file(label, tmp_path / 'a.png')
+    assert capsys.readouterr().err
+    with matplotlib.rc_context({'font.family': ['No Such Font', 'DejaVu Serif']}):
+        assert written_file(label, tmp_path / 'a.png') != without
+    assert capsys.readouterr().err == ''
