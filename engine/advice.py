@@ -53,9 +53,10 @@ def what_was_meant(path):
         return f'a run is named by --ckpt={path}, or in training --init_from={path}'
     names = [f'config/{file.name}' for file in (HERE / 'config').glob('*.py')]
     near = difflib.get_close_matches(path, names, 1, 0.4)
-    if near:
+    if near and not os.path.exists(path):
         return f'did you mean {near[0]}?'
-    return 'settings are typed --name=value'
+    return ('settings are typed --name=value, with one value: name a folder for several files, and '
+            'put a name with spaces in quotes')
 
 
 def place_of(error, path):

@@ -33,8 +33,11 @@ def check_reads(run, meta, folder, name='the network'):
         if what == 'shape' and present is not None:
             present = tuple(present)
         if present != expected:
+            advice = 'give another --dataset'
+            if what == 'channels' and expected in (1, 3):
+                advice += f', or prepare a folder of pictures with --channels {expected}'
             raise Mistake(f'{name} reads {what} {str(expected)[:60]}, {folder} has '
-                          f'{str(present)[:60]}; give another --dataset')
+                          f'{str(present)[:60]}; {advice}')
 
 
 def check_labelled(run):

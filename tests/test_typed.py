@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -321,6 +322,51 @@ def test_a_setting_without_a_value_is_no_true(main, words, said, place, capsys):
     before = sorted(place.rglob('*'))
     line = fails(capsys, main, *words, *([f'--ckpt={place}/out/mine'] if 'stop' in said or 'results' in said else []))
     assert said in line and sorted(place.rglob('*')) == before
+
+
+@pytest.mark.parametrize('main, words', [
+    (sample.main, ['--image', 'a.png', 'b.png', 'c.png']), (sample.main, ['--image', 'cats', 'dogs']),
+    (analyze.main, ['attention', '--image', 'a.png', 'crate_shapes.png']), (sample.main, ['--image', 'my', 'cat.png']),
+    (train.main, ['--learning_rate', '0.1', '0.2']), (scores.main, ['--beside', 'a.png', 'crate_shapes'])])
+def test_a_second_value_is_not_taken_for_a_misspelt_config_file(main, words, tmp_path, monkeypatch, capsys):
+    """A shell replaces a * by all names, and splits a name at its spaces."""
+    monkeypatch.chdir(tmp_path)
+    for name in ('a.png', 'b.png', 'c.png', 'crate_shapes.png'):
+        Image.new('RGB', (8, 8)).save(name)
+    for name in ('cats', 'dogs', 'crate_shapes'):
+        os.mkdir(name)
+    line = fails(capsys, main, *words)
+    assert 'folder' in line and 'quotes' in line and 'did you mean' not in line
+
+
+@pytest.mark.parametrize('channels, dataset, words', [
+    (3, 'grey', ['--channels 3']), (1, 'quads', ['--channels 1']), (3, 'grey_pack', ['--channels 3']),
+    (5, 'quads', []), (3, 'quads_2', ['--channels 3'])])
+def test_colour_networks_and_grey_pictures_are_told_how_to_meet(channels, dataset, words, pictures_data, tmp_path, capsys):
+    run_dir = save_run(tmp_path / 'run', picture_network(channels=channels), CLASSES)
+    where = f'--data_dir={pictures_data}', f'--dataset={dataset}'
+    for line in (fails(capsys, scores.main, f'--ckpt={run_dir}', *where),
+                 fails(capsys, train.main, f'--init_from={run_dir}', *where, '--new_head=true', f'--out_dir={tmp_path}/a')):
+        assert '--dataset' in line and [word for word in ('--channels 3', '--channels 1') if word in line] == words
+
+
+@pytest.mark.parametrize('change', ['patch_size=2', 'n_embd=32', 'n_layer=2', 'image_size=16 --patch_size=8'])
+def test_a_new_head_is_none_of_the_differences(change, picture_run, pictures_data, tmp_path, capsys):
+    words = f'--init_from={picture_run}', f'--data_dir={pictures_data}', '--dataset=colours', f'--out_dir={tmp_path}/a'
+    line = fails(capsys, train.main, *words, '--new_head=true', *f'--{change}'.split())
+    assert change.split('=')[0] in line and 'num_classes' not in line
+
+
+@pytest.mark.parametrize('kind', ['text', 'pictures'])
+def test_a_finished_run_that_is_resumed_says_what_to_type(kind, whole, tmp_path, capsys):
+    shutil.copytree(whole(kind), tmp_path / 'a')
+    before = losses(tmp_path / 'a')
+    capsys.readouterr()
+    go('--init_from=resume', f'--out_dir={tmp_path}/a')
+    assert '--max_iters' in capsys.readouterr().out and losses(tmp_path / 'a') == before
+    assert '--max_iters' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=3')
+    go('--init_from=resume', f'--out_dir={tmp_path}/a', '--max_iters=8')
+    assert len(losses(tmp_path / 'a')) > len(before) and '--max_iters' not in capsys.readouterr().out
 
 
 def test_a_run_that_is_typed_without_its_setting_gets_it(place, capsys):

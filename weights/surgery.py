@@ -36,7 +36,8 @@ def load_model(run, new_head=False, **changes):
 
     changed = {}
     for name in changes:
-        if getattr(old, name) != getattr(new, name):
+        is_of_head = new_head and name == 'num_classes'
+        if getattr(old, name) != getattr(new, name) and not is_of_head:
             changed[name] = getattr(old, name), getattr(new, name)
     check_fits(weights, weights_of(model), changed)
     check_numbers(model, weights)
