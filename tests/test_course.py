@@ -654,6 +654,11 @@ def test_the_notebook_has_results_and_nothing_of_the_machine_that_stored_it():
         assert not re.search(r'(^|\s)(/|[A-Z]:\\)\w|OWNER|Warning', stored_text(cell) + ''.join(cell['source']))
 
 
+def measured_numbers(prose):
+    """The numbers in a text that a cell has measured, not those of layers, seeds and equations."""
+    return re.findall(r'\d+(?=%| nats)|\d+\.\d+', prose)
+
+
 def test_the_notebook_asks_before_a_picture_and_says_after_it_what_one_sees():
     asked = 0
     pictures = 0
@@ -667,17 +672,27 @@ def test_the_notebook_asks_before_a_picture_and_says_after_it_what_one_sees():
     assert pictures == 4
 
 
-def test_numbers_in_the_prose_of_the_notebook_are_those_that_a_cell_has_printed():
+def test_numbers_in_the_prose_of_the_notebook_are_those_that_a_cell_prints_everywhere():
+    """Numbers of trained networks differ from computer to computer, so the prose has none."""
     printed = set()
     checked = 0
     for cell in TOUR['cells']:
+        source = ''.join(cell['source'])
         if cell['cell_type'] == 'code':
+            if 'optimizer.step()' in source:
+                break
             printed |= {*re.findall(r'\d+(?:\.\d+)?', stored_text(cell))}
         else:
-            for number in re.findall(r'\d+(?=%| nats)|\d+\.\d+', ''.join(cell['source'])):
+            for number in measured_numbers(source):
                 assert number in printed, number
                 checked += 1
-    assert checked > 20
+    assert checked > 15
+
+    after_training = TOUR['cells'][TOUR['cells'].index(cell):]
+    assert len(after_training) > 5
+    for cell in after_training:
+        if cell['cell_type'] == 'markdown':
+            assert measured_numbers(''.join(cell['source'])) == []
 
 
 @pytest.mark.slow
