@@ -174,15 +174,12 @@ def main(argv):
         torch.set_num_threads(1)
     torch.manual_seed(c.seed)
     model = model.to(device)
-    broken_pictures = []
     with torch.no_grad(), autocast(device, choose_dtype(dtype, device)):
         if task in TEXTS:
             look_at_text(c, run, model)
         else:
-            broken_pictures = look_at_pictures(c, run, model)
+            look_at_pictures(c, run, model)
     print(f'({heading(c.ckpt, run, model)})', file=sys.stderr)  # not among what a network writes
-    if broken_pictures:
-        sys.exit(1)
 
 
 if __name__ == '__main__':

@@ -10,10 +10,12 @@ import torch
 
 from analysis import figures, layers, measures
 from analysis.charts import over_layers, picture_grid, scale_of, small_maps, title_of
-from analysis.subjects import measured, pictures, pixels, tokens_of, which_heads, which_layer
+from analysis.subjects import (drawn_pictures, measured, pictures, pixels, tokens_of, which_heads,
+                               which_layer)
 from analysis.tables import say_walks
 from engine.mistakes import Mistake
 from tasks import augment
+from tasks.pictures import sight
 
 # the columns of `layers` that the theory is about
 COLUMNS_OF_THEORY = 'rate', 'sparsity', 'objective'
@@ -249,7 +251,7 @@ def attention_in_pictures(c, nets, l, heads):
     Figure 7. Below each row of the trained network is one of random weights. l: the layer; heads:
     the heads to draw; both are counted from 1."""
     net, random_net = nets
-    shown = pictures(c, net, 4)
+    shown = drawn_pictures(c, net, 4)
     x = pixels(net, shown)
     maps = class_grids(net, l, heads, x)                    # (B, heads, down, across)
     random_maps = class_grids(random_net, l, heads, x)
@@ -265,7 +267,12 @@ def attention_in_pictures(c, nets, l, heads):
         row_names += [in_lines(name), 'random\nweights']
     column_names = ['picture', *(f'head {k}' for k in heads)]
     side = min(1.4, 12 / len(column_names))
-    figure, axes = picture_grid(side, row_names, column_names, title_of(nets, l), right=1.7)
+    title = title_of(nets, l)
+    words = sight(c.image, net.model, net.run) if c.image else ''
+    if words:
+        print(words)
+        title += '\n' + words.replace('; ', '\n')
+    figure, axes = picture_grid(side, row_names, column_names, title, right=1.7)
     for b, picture in enumerate(augment.visible(x)):
         draw_heads(axes[2 * b], picture, maps[b], top)
         image = draw_heads(axes[2 * b + 1], picture, random_maps[b], top)
@@ -367,7 +374,7 @@ def draw_components(c, nets):
     alone are then its red, green and blue."""
     net = nets[0]
     l = which_layer(c, net.model)
-    shown = pictures(c, net, 8, c.label)
+    shown = drawn_pictures(c, net, 8, c.label)
     x = pixels(net, shown)
     attention, normed = layers.at_layer(net.model, l, x)
     tokens = layers.coordinates(attention, normed, c.part or 'key')

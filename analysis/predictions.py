@@ -2,6 +2,7 @@
 a masked autoencoder fills in patches that were hidden from it, and both have features. The result
 is printed, drawn, or written to a file."""
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from engine.writing import write_file
 from tasks import augment
 from tasks.dataset import check_labelled
 from tasks.imagenet import readable
-from tasks.pictures import labelled_pictures_of, seen
+from tasks.pictures import labelled_pictures_of, seen, sight
 from weights.runs import title_of
 
 MOST_DRAWN = 60  # pictures in the grid, of which a reconstruction needs four
@@ -44,8 +45,7 @@ def likeliest(probabilities):
 def look_at_pictures(c, run, model):
     """Print what the network makes of each picture that --image names, and write it to --out: a
     drawing of the first ones, a table of guesses (.csv), or features (.npy). Without --out a
-    classifier writes nothing. c: sample.py's SampleConfig. Returns the files of a folder that could
-    not be read."""
+    classifier writes nothing. c: sample.py's SampleConfig."""
     reconstructs = model.config.task == 'masked_image'
     out = c.out
     if reconstructs and not out:
@@ -58,16 +58,20 @@ def look_at_pictures(c, run, model):
         figures.check_free(out, c.overwrite or not c.out, endings=ENDINGS)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
-    broken = []
-    pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels, broken)
+    pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels)
+    words = sight(c.image, model, run)
     ending = Path(out).suffix.lower()
     if ending == '.npy':
         write_features(out, pictures, run, model)
     elif ending == '.csv':
         write_guesses(out, pictures, run, model)
     else:
-        show_pictures(out, pictures, run, model, title_of(c.ckpt, run))
-    return broken
+        title = title_of(c.ckpt, run)
+        if words:
+            title += '\n' + words.replace('; ', '\n')
+        show_pictures(out, pictures, run, model, title)
+    if words:
+        print(f'({words})', file=sys.stderr)
 
 
 def show_pictures(out, pictures, run, model, title):

@@ -14,9 +14,10 @@ import torch
 from analysis import layers
 from analysis.charts import over_layers, picture_grid
 from analysis.maskcut import CORNERS, maskcut, numbered
-from analysis.subjects import batches, choose, pixels, which_layer
+from analysis.subjects import MOST_DRAWN, batches, choose, pixels, which_layer
 from analysis.tables import mean_and_spread, say_rows, say_table
 from engine.plots import COLOURS
+from engine.settings import check_ranges
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
 from tasks.pictures import named
@@ -430,6 +431,7 @@ HEAD_COLOUR = COLOURS[5]
 def draw_objects(c, nets):
     """Draw the same pictures for each network: the patches of the head that finds the objects best,
     and MaskCut's objects, each in a colour. Returns the figure, and the rows of its table."""
+    check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
     images, chosen = choose(c, nets[0], c.num_samples or 6)
     shown = list(named(images, chosen))
     true_masks = [truth(net, images, chosen) for net in nets]

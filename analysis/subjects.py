@@ -37,6 +37,7 @@ KINDS = {
 OF_PATCHES = 'pca', 'segment', 'objects', 'attention'
 # commands that show no random weights beside a network
 WITHOUT_RANDOM_WEIGHTS = 'tokens', 'pca', 'objects', 'page'
+MOST_DRAWN = 40  # pictures in a figure with a panel for each
 # commands that can show layers without `attn`
 WITHOUT_ATTENTION = 'layers', 'tokens', 'ista', 'page'
 
@@ -213,16 +214,28 @@ def choose(c, net, n, label=None):
     return images, np.sort(shuffled[:n])
 
 
-def pictures(c, net, n, label=None):
+def pictures(c, net, n, label=None, most=None):
     """Pictures to show, [(name, uint8 (H, W, C))]: those of --image, all of them unless the user
-    gives --num_samples, or n of a dataset, see `choose`."""
+    gives --num_samples, or n of a dataset, see `choose`. most: how many of --image to read at
+    most."""
     if c.image:
-        labelled = labelled_pictures_of(c.image, n, c.seed, net.model.config.channels)
-        if c.num_samples > 0:
-            labelled = itertools.islice(labelled, c.num_samples)
-        return [(name, picture) for name, picture, _ in labelled]
+        labelled = labelled_pictures_of(c.image, c.num_samples or n, c.seed,
+                                        net.model.config.channels)
+        few = itertools.islice(labelled, c.num_samples or most)
+        return [(name, picture) for name, picture, _ in few]
     images, chosen = choose(c, net, c.num_samples or n, label)
     return list(named(images, chosen))
+
+
+def drawn_pictures(c, net, n, label=None):
+    """The same for a figure that has a panel for each picture. Raises Mistake for more than
+    MOST_DRAWN, with which a figure would take minutes."""
+    check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
+    shown = pictures(c, net, n, label, MOST_DRAWN + 1)
+    if len(shown) > MOST_DRAWN:
+        raise Mistake(f'{c.image} has more than {MOST_DRAWN} pictures, too many for one figure; '
+                      f'give --num_samples={MOST_DRAWN}')
+    return shown
 
 
 def pixels(net, shown):

@@ -8,13 +8,15 @@ files of floats that are no pictures, and of what is to be learned from them.
     python train.py config/train_crate_shapes.py --dataset=mnist --flip=False --out_dir=out/mnist
 
 Pictures are uint8 of shape (N, H, W) or (N, H, W, C), with any number of channels. Labels are N
-whole numbers from 0 to 99,999. Convert others in Python: values from 0 to 1 by
-(x * 255).round().astype(numpy.uint8), (N, C, H, W) by x.transpose(0, 2, 3, 1), other labels by
-numpy.unique(y, return_inverse=True)[1].
+whole numbers, not negative. Without --classes, each number that occurs is a class. With --classes,
+a number is the place of its class among the names, counted from 0. Convert others in Python: values
+from 0 to 1 by (x * 255).round().astype(numpy.uint8), (N, C, H, W) by x.transpose(0, 2, 3, 1), other
+labels by numpy.unique(y, return_inverse=True)[1], pictures in a .npz file by numpy.save('x.npy',
+numpy.load('mine.npz')['x']).
 
 A .npz file has two arrays, x and y: numpy.savez('mine.npz', x=x, y=y). x is (N, ..), such as
-(N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers from
-0 to 99,999, which are classes, or floats (N, k), or (N,), which become (N, 1). The file may have
+(N, C, H, W), of floats, which reach the network as they are, in float32. y is N whole numbers,
+which are labels as above, or floats (N, k), or (N,), which become (N, 1). The file may have
 val_x and val_y, and test_x and test_y, too. docs/extend.md shows a task that reads such a dataset.
 
     python prepare/arrays.py --npz mine.npz --out data/mine
@@ -36,7 +38,6 @@ from lib.pictures import save_arrays
 
 # the most bytes that are read of a compressed file, into memory; the largest of EMNIST has 0.5 GB
 MOST_UNZIPPED = 2 ** 30
-MOST_CLASSES = 10 ** 5
 # {split: what the names of its options, and of its arrays in a .npz file, begin with}
 PREFIXES = {'train': '', 'val': 'val_', 'test': 'test_'}
 
@@ -44,7 +45,8 @@ PREFIXES = {'train': '', 'val': 'val_', 'test': 'test_'}
 def read(path):
     """The array in a .npy file or an idx file of bytes, which may be compressed by gzip. Raises
     Mistake for other files."""
-    with reading(f'{path}: expected a whole .npy file, or an idx file of bytes'):
+    with reading(f'{path}: expected a whole .npy file, or an idx file of bytes',
+                 'get it again, or convert it as --help says'):
         content = np.memmap(regular(path), np.uint8, 'r')
         first_bytes = bytes(content[:4])
         if first_bytes == b'\x93NUM':
@@ -70,15 +72,24 @@ def read_split(images, labels):
     there are not as many labels as pictures."""
     x = read(images)
     y = read(labels)
-    channels_first = x.ndim == 4 and x.shape[2] == x.shape[3] and x.shape[1] < x.shape[2]
-    if x.dtype != np.uint8 or x.ndim not in (3, 4) or x.size == 0 or channels_first:
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or x.size == 0 or has_channels_first(x):
         raise Mistake(f'{images} holds {x.dtype} {x.shape}; convert it to uint8 (N, H, W, C) as '
                       '--help says')
     is_integer = y.dtype.kind in 'iu'
-    if not is_integer or y.shape != x.shape[:1] or y.min() < 0 or y.max() >= MOST_CLASSES:
+    if not is_integer or y.shape != x.shape[:1] or y.min() < 0:
         raise Mistake(f'{labels} holds {y.dtype} {y.shape}; convert it to {len(x)} numbers from 0 '
                       'as --help says')
-    return x, y
+    return x, np.int64(y)
+
+
+def has_channels_first(x):
+    """Whether an array is (N, C, H, W), and not (N, H, W, C): at most four channels come before a
+    longer axis, or any number of channels before squares that are larger."""
+    if x.ndim < 4:
+        return False
+    _, first, height, width = x.shape
+    comes_before_a_square = height == width and first < height
+    return comes_before_a_square or first <= 4 < width
 
 
 def read_files(args):
@@ -116,7 +127,7 @@ def rows(x, y):
     ValueError for arrays of other types or shapes."""
     if y.dtype.kind == 'f' and y.ndim == 1:
         y = y[:, None]                                      # (N, 1)
-    is_class = y.dtype.kind in 'iu' and y.ndim == 1 and ((0 <= y) & (y < MOST_CLASSES)).all()
+    is_class = y.dtype.kind in 'iu' and y.ndim == 1 and (y >= 0).all()
     is_number = y.dtype.kind == 'f' and y.ndim == 2 and np.isfinite(y).all()
     is_float = x.dtype.kind == 'f' and x.ndim > 1 and np.isfinite(x).all()
     if not is_float or not (is_class or is_number) or not 0 < len(x) == len(y):
@@ -136,17 +147,22 @@ def hold_out(x, y, val_share):
     return (x[train], y[train]), (x[val], y[val])
 
 
-def class_names(names, splits):
-    """The names of the classes, a list. names: those that the user typed, with commas between them,
-    or None for numbers. splits: {split: (x, labels)}. Raises Mistake if there are too few."""
-    largest = max(int(y.max(initial=0)) for _, y in splits.values())
+def number_classes(names, splits):
+    """The names of the classes, and {split: (x, labels)} in which each label is the place of its
+    name. names: those that the user typed, with commas between them, or None: then the classes are
+    the labels that occur. Raises Mistake if there are too few names."""
+    occurring = np.unique(np.concatenate([y for _, y in splits.values()]))
     if names:
         classes = names.split(',')
-    else:
-        classes = [str(label) for label in range(largest + 1)]
-    if largest >= len(classes):
-        raise Mistake(f'--classes has {len(classes)} names; label {largest} needs {largest + 1}')
-    return classes
+        largest = occurring[-1]
+        if largest >= len(classes):
+            raise Mistake(f'--classes has {len(classes)} names; label {largest} needs '
+                          f'{largest + 1}')
+        return classes, splits
+    numbered = {}
+    for split, (x, y) in splits.items():
+        numbered[split] = x, np.searchsorted(occurring, y)
+    return occurring.astype(str).tolist(), numbered
 
 
 def save_floats(out, splits, names):
@@ -155,7 +171,7 @@ def save_floats(out, splits, names):
     x, y = splits['train']
     meta = {'kind': 'arrays', 'shape': x.shape[1:], 'splits': {}}
     if y.ndim == 1:
-        meta['classes'] = class_names(names, splits)
+        meta['classes'], splits = number_classes(names, splits)
     else:
         meta['num_targets'] = y.shape[1]
     if x.ndim == 4:  # (N, C, H, W)
@@ -178,7 +194,7 @@ def main(argv=None):
     args = arguments(
         __doc__, argv,
         number('--val', 'share held out without validation data', 0.1, 0, 0.9),
-        option('--classes', 'names separated by commas; without, they are 0,1,2,..',
+        option('--classes', 'names separated by commas; without, the labels that occur',
                metavar='NAMES'),
         option('--npz', 'x and y, floats that are no pictures', metavar='FILE'),
         *files)
@@ -194,7 +210,8 @@ def main(argv=None):
     if args.npz:
         save_floats(args.out, splits, args.classes)
     else:
-        save_arrays(args.out, splits, class_names(args.classes, splits))
+        classes, splits = number_classes(args.classes, splits)
+        save_arrays(args.out, splits, classes)
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
     python prepare/imagefolder.py FOLDER --out data/mine
     python prepare/imagefolder.py FOLDER --val 0.2 --out data/mine
     python prepare/imagefolder.py FOLDER --channels 1 --out data/mine         # grey pictures
+    python prepare/imagefolder.py FOLDER --labels labels.csv --out data/mine  # classes from a table
 
 FOLDER has FOLDER/train/CLASS/* and FOLDER/val/CLASS/*; or only FOLDER/CLASS/*. Without a folder val,
 the share --val, a tenth by default, is held out for validation. The folder val may also be called
@@ -13,20 +14,26 @@ Pictures without classes are directly in FOLDER, or in FOLDER/train and FOLDER/v
 folders below. The dataset then has one class, with the name of FOLDER. CRATE-MAE, ViT-MAE
 and self-distillation (DINO) learn from it, because they use no classes.
 
+With --labels the folders do not count. The table has a header, file,class, and a row for each
+picture: its path in FOLDER, with its ending, and its class. Other pictures are left out.
+
 Pictures are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their variants, of at most 32,768
-pixels on a side and 134 million in all. Hidden files are ignored; other files, such as .heic, and
-pictures beside class folders are left out and counted. Which pictures are held out depends only on
-their names: of each class the first ones in the order of the sha256 of the name, at least one.
+pixels on a side and 134 million in all. In grey pictures of more than 8 bits white is 255, 4,095 or
+65,535, the first of them that no number exceeds. Hidden files are ignored; other files, such as
+.heic, and pictures beside class folders are left out and counted. Which pictures are held out
+depends only on their names: of each class the first ones in the order of the sha256 of the name, at
+least one.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """  # noqa: E501 (--help shows it)
+import csv
 import itertools
 import os
 from pathlib import Path
 
-from lib.inputs import Mistake, arguments, files_below, hash_of_name, number, option, run
+from lib.inputs import Mistake, arguments, hash_of_name, number, option, reading, run
 from lib.pictures import PACK, save_pack
-from tasks.decode import is_picture, say_left_out
+from tasks.decode import files_below, is_picture, say_left_out
 
 LAYOUT = ('expected FOLDER/train/CLASS/* and FOLDER/val/CLASS/*, or FOLDER/CLASS/*; or pictures '
           'without classes, FOLDER/* alone')
@@ -87,6 +94,21 @@ def of_folder(folder):
     return pictures
 
 
+def of_table(table, folder):
+    """Pictures as of_folder has them, from the rows of a CSV file with the columns file and class.
+    Raises Mistake if there are no such columns, and for a file without a class or with two rows."""
+    pictures = {}  # {path: picture}
+    with reading(f'{table}: expected a CSV file with the header file,class', 'give it this header'):
+        with open(table, encoding='utf-8-sig', newline='') as f:
+            for row in csv.DictReader(f):
+                path = os.path.normpath(folder / row['file'])
+                if path in pictures or not row['class']:
+                    raise Mistake(f'{table} has no class for {row["file"]}, or two rows; give it '
+                                  'one row with a class')
+                pictures[path] = row['file'], row['class'], path
+    return sorted(pictures.values(), key=class_of)
+
+
 def check_classes(splits):
     """Raises Mistake if a class is not in every split."""
     classes = []  # a set for each split
@@ -120,10 +142,14 @@ def main(argv=None):
         __doc__, argv,
         *PACK,
         number('--val', 'share held out if there is no folder val', 0.1, 0, 1),
+        option('--labels', 'a CSV file of the classes, with the header file,class', metavar='FILE'),
         option('folder', 'of pictures, class folders, or train and val', metavar='FOLDER',
                type=Path))
 
-    splits = read_splits(args.folder)
+    if args.labels:
+        splits = {'train': of_table(args.labels, args.folder)}
+    else:
+        splits = read_splits(args.folder)
     if not splits:
         splits['train'] = of_split(args.folder, args.folder)
     check_classes(splits)
@@ -133,7 +159,7 @@ def main(argv=None):
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]
-    say_left_out(files_below(args.folder), taken, 'no pictures, in no class folder, or unreadable')
+    say_left_out(files_below(args.folder), taken, 'no pictures, in no class, or unreadable')
 
 
 if __name__ == '__main__':

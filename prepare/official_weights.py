@@ -21,7 +21,7 @@ from lib.weights import TOKENIZER, read_weights, save_run, text_data, weight_arg
 
 from engine import HERE
 from engine.networks import config_class, network_class
-from engine.settings import read_file
+from engine.settings import cast_size, read_file
 
 # a file holds the positions under one of these names
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'
@@ -44,7 +44,10 @@ def network_of(weights, args):
 
     shape = {'n_head': args.n_head, 'patch_size': args.patch_size, 'image_size': args.image_size}
     if args.image_size is None:
-        shape['image_size'] = side_of(weights) * args.patch_size
+        side = side_of(weights)
+        shape['image_size'] = side * args.patch_size
+        print(f'pictures of {side} x {side} patches are assumed; if they are others, give '
+              '--image_size=HEIGHT,WIDTH')
     if args.model == 'vit_mae':
         shape['decoder_n_head'] = args.decoder_n_head
 
@@ -80,6 +83,12 @@ def side_of(weights):
     return 14
 
 
+def pixels(text):
+    """'224' -> 224, and '16,64', height and width, -> (16, 64)."""
+    sides = [int(side) for side in text.split(',')]
+    return cast_size(sides if len(sides) > 1 else sides[0])
+
+
 def decoder_of(model):
     """{name: tensor} of the decoder of an autoencoder, under the authors' names."""
     return {name: tensor for name, tensor in model.to_official().items()
@@ -95,12 +104,14 @@ def main(argv=None):
                choices=('crate', 'crate_alpha', 'crate_mae', 'tost', 'vit', 'vit_mae')),
         option('--n_head', 'heads of a layer, 12 in Base', required=True, type=int),
         number('--decoder_n_head', "heads of ViT-MAE's decoder", 16, 1, 999),
-        option('--image_size', 'pixels; without, as the positions tell; 0: text', type=int),
+        option('--image_size', 'pixels, or HEIGHT,WIDTH; without, a square with as many patches as '
+               'there are positions; 0: text', type=pixels),
         number('--patch_size', 'pixels', 16, 1, 999),
+        option('--weights', 'of a file with several, their name, such as model_ema', default=''),
         TOKENIZER)
 
     path = local_or_fetch(args, url='')
-    weights = read_weights(path)
+    weights = read_weights(path, args.weights)
     model = network_of(weights, args)
     if args.image_size == 0:
         save_run(args, model, {}, text_data(model, args.tokenizer))

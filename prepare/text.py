@@ -19,9 +19,9 @@ from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lib.inputs import Mistake, arguments, choice, files_below, number, option, run
+from lib.inputs import Mistake, arguments, choice, number, option, run
 from lib.texts import write_files
-from tasks.decode import say_left_out
+from tasks.decode import files_below, say_left_out
 
 
 def files_of(path, glob):

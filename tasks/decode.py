@@ -1,7 +1,9 @@
 """Picture files: which files are pictures, and any Pillow image as RGB or grey."""
+import functools
 import io
+import os
 import sys
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -20,14 +22,41 @@ def is_picture(name):
     return name.lower().endswith(EXTENSIONS) and not hidden
 
 
+def files_below(folder):
+    """The paths of all files in a folder and in the folders below it, sorted. Hidden files and
+    folders are passed over. Links are followed, but not to a folder above, and a folder to which
+    several paths lead is read once: no link leads round in a circle. A folder that cannot be read
+    comes as a file does."""
+    files = []
+    unreadable = []
+    seen = set(map(str, Path(folder).resolve().parents))
+    for place, subfolders, names in os.walk(folder, onerror=unreadable.append, followlinks=True):
+        # os.walk goes on in those that stay in its list, in its order
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith('.'))
+        target = os.path.realpath(place)
+        if target in seen:
+            subfolders.clear()
+            continue
+        seen.add(target)
+        place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
+        files += [os.path.join(place, name) for name in names if not name.startswith('.')]
+    files += [error.filename for error in unreadable]
+    return sorted(files)
+
+
 def say_left_out(paths, taken, why):
-    """Print how many of the paths are not taken, the first of them, and why; hidden ones do not
-    count."""
-    left_out = sorted(str(path) for path in set(paths) - set(taken))
-    visible = [path for path in left_out if not PurePosixPath(path).name.startswith('.')]
-    if visible:
-        more = ', ..' if len(visible) > 3 else ''
-        print(f'left out {len(visible):,} ({why}): {", ".join(visible[:3])}{more}', file=sys.stderr)
+    """Print how many of the paths are not taken, the first of them, and why."""
+    left_out = sorted(map(str, set(paths) - set(taken)))
+    if left_out:
+        more = ', ..' if len(left_out) > 3 else ''
+        print(f'left out {len(left_out):,} ({why}): {", ".join(left_out[:3])}{more}',
+              file=sys.stderr)
+
+
+@functools.cache
+def say_once(line):
+    """Print a line on standard error, unless this process has already printed it."""
+    print(line, file=sys.stderr)
 
 
 def open_picture(source):
@@ -48,19 +77,43 @@ def unpacked(content, offsets, i, name):
 
 
 def to_8_bits(image, channels=3):
-    """Any Pillow image as RGB; with channels=1, as grey (luma). Grey of 16 bits keeps its upper
-    byte. Transparent areas become white. Raises ValueError for pixels with a decimal point."""
+    """Any Pillow image as RGB; with channels=1, as grey (luma). Grey of more than 8 bits is scaled,
+    see upper_bits. Of colours of 16 bits Pillow keeps the upper 8. Transparent areas become white.
+    Raises ValueError for pixels with a decimal point, and for numbers beyond 16 bits."""
     from PIL import Image
     if image.mode == 'F':
         raise ValueError('pixels with a decimal point, of unknown range; save it with 8 bits')
-    if image.mode.startswith('I'):  # 16 bits: Pillow's convert would clip them at 255
-        pixels = np.asarray(image).clip(0, 65535) >> 8
-        image = Image.fromarray(pixels.astype(np.uint8))
+    if image.mode.startswith('I'):
+        image = Image.fromarray(upper_bits(np.asarray(image)))
     if image.has_transparency_data:
         image = image.convert('RGBA')
         white = Image.new('RGBA', image.size, 'white')
         image = Image.alpha_composite(white, image)
     image = image.convert('RGB')
+    grey = image.convert('L')
+    if grey.getextrema()[1] < 16:
+        say_once('a picture is black, or nearly so; if its file has 16 bits for a colour, save it '
+                 'with 8')
     if channels == 1:
-        image = image.convert('L')
+        image = grey
     return image
+
+
+def upper_bits(pixels):
+    """Grey integers (H, W) as uint8. Files of 16 or 32 bits may hold numbers of 8 or of 12 bits, as
+    cameras, microscopes and CT write them. So white is 255, 4,095 or 65,535, the first that no
+    number exceeds. If it is not 65,535, a line on standard error says so. Raises ValueError for
+    numbers below 0 or beyond 16 bits."""
+    low = pixels.min()
+    high = pixels.max()
+    if low < 0 or high >= 2 ** 16:
+        raise ValueError(f'pixels from {low:,} to {high:,}, of unknown range; save it with 8 bits')
+    bits = 16
+    if high < 2 ** 8:
+        bits = 8
+    elif high < 2 ** 12:
+        bits = 12
+    if bits < 16:
+        say_once('a picture of more than 8 bits has no number above '
+                 f'{2 ** bits - 1:,}, so that is its white')
+    return (pixels >> (bits - 8)).astype(np.uint8)

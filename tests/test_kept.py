@@ -31,7 +31,7 @@ def pictures(folder):
     for name in ('a', 'b'):
         (folder / name).mkdir(parents=True)
         for i in range(3):
-            Image.new('RGB', (8, 8), (i, 9, 9)).save(folder / name / f'{i}.png')
+            Image.new('RGB', (8, 8), (i, 99, 99)).save(folder / name / f'{i}.png')
 
 
 def put_text(mine):

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 import torch
-from helpers import equal, golden, golden_text, masked_autoencoder, text_network
+from helpers import equal, fails, golden, golden_text, masked_autoencoder, text_network
 from safetensors.torch import load_file, save_file
 
 from engine.mistakes import Mistake
@@ -138,7 +138,7 @@ def test_a_backbone_of_dino_becomes_a_vit(name, read, capsys):
     said = capsys.readouterr().out
     parts = {'teacher': 'head', 'student': 'head', 'encoder': 'mask_token'}
     assert '--new_head=true' in said and ('left out' in said) == (name != 'released')
-    assert name == 'released' or said.splitlines()[0].endswith(f': {parts[name]}')
+    assert name == 'released' or f': {parts[name]}\n' in said
 
 
 @torch.no_grad()
@@ -151,6 +151,91 @@ def test_tost_is_read(text, read):
     found = read(model.to_official(), '--model=tost', '--n_head=3', *['--image_size=0'] * text)
     x = torch.randint(50257, (2, 16)) if text else torch.randn(1, 3, 224, 224)
     assert torch.equal(found(x)[0], model(x)[0])
+
+
+# ---- several weights in a file, other names, pictures that are not square
+
+
+def zeros(sd):
+    return {name: torch.zeros_like(t) for name, t in sd.items()}
+
+
+SMALL_WORDS = '--model=vit', '--n_head=3', '--patch_size=4'
+TWO = {
+    'averages': ('model', 'model_ema'),
+    'of timm': ('state_dict', 'state_dict_ema'),
+    'last': ('model_state_dict', 'ema'),
+    'of others': ('generator', 'classifier'),
+}
+
+
+@pytest.mark.parametrize('kind', TWO)
+def test_of_several_weights_in_a_file_the_named_ones_are_taken(kind, read, tmp_path, capsys):
+    raw, average = TWO[kind]
+    weights = vit(1).to_official()
+    held = {average: weights, raw: zeros(weights), 'optimizer': {'state': {0: {'step': torch.ones(1)}}}, 'rng': torch.ones(2)}
+    assert equal(read(held, *SMALL_WORDS, f'--weights={average}').state_dict(), vit(1).state_dict())
+
+    capsys.readouterr()
+    words = [f'{tmp_path}/w.pth', *SMALL_WORDS, f'--out_dir={tmp_path}/out2']
+    if kind == 'of others':     # nobody knows which are meant
+        said = fails(capsys, official_weights.main, *words)
+        assert not (tmp_path / 'out2').exists()
+    else:
+        official_weights.main(words)
+        said = capsys.readouterr().out
+        assert not any(t.any() for t in load_model(open_run(tmp_path / 'out2')).parameters())
+    assert raw in said and average in said and '--weights' in said
+
+    said = fails(capsys, official_weights.main, *words, '--overwrite', '--weights=optimizer')
+    assert raw in said and average in said
+
+
+@pytest.mark.parametrize('prefix', ['model.', 'net.', 'module.model.', 'model._orig_mod.'])
+def test_names_of_training_frameworks_are_read(prefix, read):
+    weights = {prefix + name: t for name, t in vit(1).to_official().items()}
+    assert equal(read({'state_dict': weights}, *SMALL_WORDS).state_dict(), vit(1).state_dict())
+
+
+@pytest.mark.parametrize('model', ['crate', 'vit', 'crate_alpha'])
+@pytest.mark.parametrize('prefix, lacks_head', [('trunk.', False), ('student.trunk.', False), ('trunk.', True)])
+def test_what_makes_names_fit_is_said(model, prefix, lacks_head, tmp_path, capsys):
+    torch.manual_seed(0)
+    weights = network_class(model)(config_class(model)(**PICTURES, num_classes=7)).to_official()
+    held = {prefix + name: t for name, t in weights.items() if not (lacks_head and name.startswith('head'))}
+    torch.save(held, tmp_path / 'w.pth')
+    words = [f'{tmp_path}/w.pth', f'--model={model}', *SMALL_WORDS[1:], f'--out_dir={tmp_path}/out']
+    said = fails(capsys, official_weights.main, *words)
+    assert f"'{prefix}'" in said and next(iter(held)) in said
+
+    renamed = {name.removeprefix(prefix): t for name, t in held.items()}
+    torch.save(renamed, tmp_path / 'w.pth')
+    official_weights.main(words)
+
+
+def test_names_of_another_network_are_shown_and_nothing_is_to_be_removed(tmp_path, capsys):
+    torch.save({'embeddings.cls_token': torch.zeros(1, 1, 24), 'layer.0.norm.weight': torch.ones(24)}, tmp_path / 'w.pth')
+    said = fails(capsys, official_weights.main, f'{tmp_path}/w.pth', *SMALL_WORDS, f'--out_dir={tmp_path}/out')
+    assert 'embeddings.cls_token' in said and 'cls_token' in said and "'embeddings.'" not in said
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('size', [(8, 32), (16, 36), (12, 20), (16, 16)])
+def test_pictures_that_are_not_square(size, read, tmp_path, capsys):
+    """2 x 8 and 4 x 9 patches are as many as those of squares, 3 x 5 are not."""
+    torch.manual_seed(0)
+    network, config = network_class('vit'), config_class('vit')
+    model = network(config(**PICTURES | dict(image_size=size), num_classes=7)).eval()
+    found = read(model.to_official(), *SMALL_WORDS, f'--image_size={size[0]},{size[1]}')
+    x = torch.randn(2, 3, *size)
+    assert found.config.image_size == size and torch.equal(found(x)[0], model(x)[0])
+
+
+@pytest.mark.parametrize('size', ['16x64', '16,', '1,2,3', 'wide', '13,16'])
+def test_a_size_that_is_none_is_refused(size, tmp_path, capsys):
+    torch.save(vit(1).to_official(), tmp_path / 'w.pth')
+    fails(capsys, official_weights.main, f'{tmp_path}/w.pth', *SMALL_WORDS, f'--image_size={size}', f'--out_dir={tmp_path}/out')
+    assert not (tmp_path / 'out').exists()
 
 
 # ---- GPT-2 and AoT out again

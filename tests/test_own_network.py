@@ -34,7 +34,7 @@ ON_PICTURES = ['--dataset=quads', '--n_embd=16']
 def search_in(folder, patch):
     """From now on networks are those of this folder, as if train.py lay there, and tasks too."""
     patch.setattr(networks, 'HERE', folder)
-    patch.setattr('engine.settings.HERE', folder)
+    patch.setattr('engine.advice.HERE', folder)
     patch.setattr('request.build.HERE', folder)
     patch.setattr(tasks, '__path__', [*tasks.__path__, str(folder)])
     patch.syspath_prepend(folder)

@@ -1,4 +1,5 @@
 """sample.py: texts, gaps, classes and reconstructions, from nothing but a run directory."""
+import csv
 import io
 import re
 import shutil
@@ -14,6 +15,7 @@ from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, masked_autoencoder, norm
 
 import sample
 from engine import plots
+from lib.pictures import save_arrays
 from tasks.tokenizer import Tokenizer
 from weights.runs import open_run
 from weights.surgery import load_model
@@ -170,6 +172,55 @@ def test_folders_of_classes_are_true_classes(files, figures, tmp_path, capsys):
     titles = [axis.get_title() for axis in figures[0].axes]
     assert sorted(filter(None, titles)) == ['a', 'b', 'other/3.png']  # of no class that the network knows
     assert len(said(capsys, *words).splitlines()) == 1
+
+
+@pytest.mark.parametrize('wnid', ['n01440764', 'n02102040', 'n03000684'])
+@pytest.mark.parametrize('is_dataset', [False, True])
+def test_folders_with_wordnet_ids_are_right_or_wrong_too(wnid, is_dataset, files, figures, tmp_path, capsys):
+    """Also if a class has the words of another one as its name."""
+    wnids = ['n01440764', 'n02102040', 'n03000684', 'tench']
+    images, pixels = tmp_path / 'mine', np.asarray(Image.open(files / '2.png'))
+    if is_dataset:
+        arrays = pixels[None], np.array([wnids.index(wnid)])
+        save_arrays(images, {'train': arrays, 'val': arrays}, wnids)
+    else:
+        (images / wnid).mkdir(parents=True)
+        shutil.copy(files / '2.png', images / wnid)
+    model, run = classifier(tmp_path / 'run', classes={'kind': 'images', 'classes': wnids})
+    guess = said(capsys, f'--ckpt={run}', f'--image={images}', f'--out={tmp_path}/g.csv').split(': ')[1]
+    with open(tmp_path / 'g.csv', newline='') as f:
+        row = list(csv.DictReader(f))[0]
+    assert guess.startswith(row['guess']) and row['class'] in row.values()
+    said(capsys, f'--ckpt={run}', f'--image={images}', f'--out={tmp_path}/g.png')
+    axis, = figures[0].axes
+    is_right = row['guess'] == row['class']
+    assert axis.xaxis.label.get_color() == ('C0' if is_right else 'C1')
+    assert axis.get_title() == row['class'] != wnid
+
+
+def heard(capsys, *words):
+    capsys.readouterr()
+    sample.main([*map(str, words)])
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize('view, classes', [('crop', ['ant', 'bee']), ('squash', ['n01440764', 'b', 'c', 'd', 'last'])])
+def test_of_other_pictures_it_says_what_the_network_sees_and_knows(view, classes, files, figures, tmp_path, capsys):
+    model = picture_network(num_classes=len(classes), patch_size=2)
+    run = save_run(tmp_path / 'a', model, {'kind': 'images', 'classes': classes}, dataset='zoo', eval_view=view)
+    for path in (files, files / '2.png'):
+        told = heard(capsys, f'--ckpt={run}', f'--image={path}', f'--out={tmp_path}/g.png', '--overwrite=true')
+        drawn = figures[-1].get_suptitle()
+        for words in (told, drawn):
+            assert '8 x 8 pixels' in words and 'zoo' in words and 'n01440764' not in words and 'last' not in words
+        assert ('ant, bee' in told) == ('tench' not in told) == ('middle' in told) == (view == 'crop')
+    assert '12 x 10 pixels' in heard(capsys, f'--ckpt={run}', f'--image={path}', '--image_size=10,12')
+
+
+def test_of_its_own_dataset_it_says_nothing(pictures_data, tmp_path, capsys):
+    run = save_run(tmp_path / 'a', picture_network(patch_size=2), CLASSES, dataset='quads')
+    assert 'pixels' not in heard(capsys, f'--ckpt={run}', f'--image={pictures_data}/quads')
+    assert 'pixels' in heard(capsys, f'--ckpt={run}', f'--image={pictures_data}/quads_3')
 
 
 @pytest.mark.slow

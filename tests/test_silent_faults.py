@@ -432,13 +432,13 @@ def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys, monkeypatch)
     capsys.readouterr()
     sample.main([f'--ckpt={run}', f'--image={source}/cat'])
     out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 6 and 'left out 1 ' in err and 'IMG_1.HEIC' in err
+    assert len(out.splitlines()) == 8 and 'left out 1 ' in err and 'IMG_1.HEIC' in err
 
 
 def test_two_folders_for_validation_are_refused(tmp_path, capsys):
     for split in 'train', 'val', 'valid':
         (tmp_path / split / 'cat').mkdir(parents=True)
-        Image.new('RGB', (9, 9)).save(tmp_path / split / 'cat' / 'a.png')
+        Image.new('RGB', (9, 9), 'red').save(tmp_path / split / 'cat' / 'a.png')
     assert 'two folders for val' in fails(capsys, imagefolder.main, str(tmp_path), '--out', f'{tmp_path}/d')
 
 

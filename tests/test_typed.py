@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(pictures_data, tmp_path, ca
 
     ordinary_open = open
     run_dir = save_run(tmp_path / 'run', picture_network(), CLASSES)
-    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.png')
     monkeypatch.setattr('builtins.open', read_only)
     monkeypatch.setattr(os, 'unlink', unlink)
     monkeypatch.setattr('pathlib.Path.unlink', unlink)
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_line_in_all_words_of_numpy(error, tmp_path, capsys, 
 
 
 def test_a_picture_file_for_a_network_of_other_channels_is_one_line(tmp_path, capsys):
-    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.png')
     run_dir = save_run(tmp_path / 'run', picture_network(channels=5), CLASSES)
     for main, words in ((sample.main, []), (analyze.main, ['attention'])):
         line = fails(capsys, main, *words, f'--ckpt={run_dir}', f'--image={tmp_path}/a.png')
@@ -222,10 +222,10 @@ def test_a_picture_file_for_a_network_of_other_channels_is_one_line(tmp_path, ca
 def test_a_broken_picture_in_a_folder_does_not_end_the_rest(tmp_path):
     picture_run = save_run(tmp_path / 'run', picture_network(), CLASSES)
     for name in 'a.png', 'c.png':
-        Image.new('RGB', (8, 8)).save(tmp_path / name)
+        Image.new('RGB', (8, 8), 'red').save(tmp_path / name)
     (tmp_path / 'b.png').write_bytes((tmp_path / 'a.png').read_bytes()[:40])
     done = run('sample.py', f'--ckpt={picture_run}', f'--image={tmp_path}', f'--out={tmp_path}/grid.png')
-    assert done.returncode == 1 and (tmp_path / 'grid.png').exists()
+    assert done.returncode == 0 and (tmp_path / 'grid.png').exists()
     assert [line.split(':')[0] for line in done.stdout.splitlines()][:2] == ['a.png', 'c.png'] and 'b.png' in done.stderr
     assert 'Traceback' not in done.stderr
     alone = run('sample.py', f'--ckpt={picture_run}', f'--image={tmp_path}/b.png')
@@ -386,7 +386,7 @@ def test_folders_of_splits_may_be_in_capitals(names, said, tmp_path, capsys):
     for number, name in enumerate(names):
         for label in 'cat', 'dog':
             (tmp_path / 'in' / name / label).mkdir(parents=True)
-            Image.new('RGB', (9, 9), (number, 0, 0)).save(tmp_path / 'in' / name / label / 'a.png')
+            Image.new('RGB', (9, 9), (number, 99, 0)).save(tmp_path / 'in' / name / label / 'a.png')
     words = [f'{tmp_path}/in', '--out', f'{tmp_path}/d', '--workers', '0']
     if said:
         assert said in fails(capsys, imagefolder.main, *words)
@@ -399,12 +399,12 @@ def test_folders_of_splits_may_be_in_capitals(names, said, tmp_path, capsys):
 def test_pictures_beside_an_only_class_folder_are_not_lost(tmp_path, capsys):
     (tmp_path / 'in' / 'thumbs').mkdir(parents=True)
     for name in 'a.png', 'b.png', 'thumbs/c.png', 'thumbs/d.png':
-        Image.new('RGB', (9, 9)).save(tmp_path / 'in' / name)
+        Image.new('RGB', (9, 9), 'red').save(tmp_path / 'in' / name)
     assert 'thumbs' in fails(capsys, imagefolder.main, f'{tmp_path}/in', '--out', f'{tmp_path}/d')
 
 
 def test_a_slash_behind_a_file_is_that_file(picture_run, tmp_path, capsys):
-    Image.new('RGB', (8, 8)).save(tmp_path / 'a.png')
+    Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.png')
     sample.main([f'--ckpt={picture_run}', f'--image={tmp_path}/a.png', f'--out={tmp_path}/z.npy/'])
     assert (tmp_path / 'z.npy').is_file() and not list(tmp_path.glob('*.new'))
 

@@ -5,10 +5,9 @@ with all tensors in them; where two rows fit a name, the first one counts. * sta
 of a layer. A name that is the same on both sides is left out.
 
 Each from_ function takes a state dict and settings of the network, such as n_head or dropout, and
-reads sizes off the tensors. The state dict may be nested in a checkpoint, under `state_dict`,
-`model`, `teacher` or `student`. Its names may begin with `module.`, from data-parallel training, or
-with `_orig_mod.`, from a compiled network. Tensors that are missing, unexpected or of a wrong shape
-raise a Mistake, which names them.
+reads sizes off the tensors. The state dict may be nested in a checkpoint, under one of NESTS. Its
+names may begin with one of PREFIXES. Tensors that are missing, unexpected or of a wrong shape raise
+a Mistake, which names them.
 """
 import math
 import re
@@ -20,6 +19,11 @@ from engine.networks import config_from
 from engine.settings import show
 from weights.surgery import check_numbers
 
+# where people keep a state dict in a checkpoint; of several, the first one is taken
+NESTS = ('state_dict', 'model', 'model_state_dict', 'weights', 'teacher', 'student', 'model_ema',
+         'state_dict_ema', 'ema')
+# of data-parallel training, of a compiled network, and of a network inside a LightningModule
+PREFIXES = r'^(module\.|_orig_mod\.|model\.|net\.)+'
 # {setting: our name of the tensor that has this length}
 LENGTHS = {
     'n_embd': 'layers.0.norm1.weight',
@@ -33,11 +37,10 @@ LENGTHS = {
 # ---- names --------------------------------------------------------------------------------------
 
 def unnested(state_dict):
-    """{name: tensor} of a state dict, or of a checkpoint with a state dict inside. Of two networks,
-    the student and the teacher of self-distillation, it is the teacher. Prefixes of data-parallel
-    training and of compiled networks are gone. So are the causal masks of language models, because
-    they are no weights. Raises ValueError if something else is where a state dict should be."""
-    for nest in ('state_dict', 'model', 'teacher', 'student'):
+    """{name: tensor} of a state dict, or of a checkpoint with a state dict under one of NESTS.
+    PREFIXES are gone. So are the causal masks of language models, because they are no weights.
+    Raises ValueError if something else is where a state dict should be."""
+    for nest in NESTS:
         if isinstance(state_dict, dict):
             state_dict = state_dict.get(nest, state_dict)
     if not isinstance(state_dict, dict):
@@ -45,7 +48,7 @@ def unnested(state_dict):
         raise ValueError(f'{what} stands where the weights are looked for')
     tensors = {}
     for name, t in state_dict.items():
-        name = re.sub(r'^(module\.|_orig_mod\.)+', '', name)
+        name = re.sub(PREFIXES, '', name)
         is_mask = name.endswith(('.attn.bias', '.attn.masked_bias'))
         if isinstance(t, torch.Tensor) and not is_mask:
             tensors[name] = t
@@ -118,9 +121,12 @@ def load(Model, Config, sd, table, settings):
 
     wrong = rename(misfits(weights, expected), table)
     if wrong:
-        typed = ', '.join(f'{name}={show(value)}' for name, value in settings.items())
-        first = '; '.join([f'{name}: {shapes}' for name, shapes in wrong.items()][:4])
-        raise Mistake(f'these weights do not fit {Model.__name__} with {typed}: {first}')
+        problem = foreign_names(wrong)
+        if not problem:
+            typed = ', '.join(f'{name}={show(value)}' for name, value in settings.items())
+            first = '; '.join([f'{name}: {what}' for name, what in wrong.items()][:4])
+            problem = f' with {typed}: {first}'
+        raise Mistake(f'these weights do not fit {Model.__name__}{problem}')
     if 'lm_head.weight' in sd:
         if not torch.equal(sd['lm_head.weight'], weights['embed.tok_emb.weight']):
             raise Mistake('lm_head.weight differs from the token embedding; here they are one')
@@ -130,19 +136,34 @@ def load(Model, Config, sd, table, settings):
 
 
 def misfits(weights, expected):
-    """{name: its shape and the expected one} for all names where these differ."""
-    wrong = {}
-    # tensors that are missing come first, because False is sorted before True
-    for name in sorted(expected | weights, key=lambda name: name in weights):
-        shape = shape_of(weights, name, 'missing')
-        expected_shape = shape_of(expected, name, 'none')
-        if shape != expected_shape:
-            wrong[name] = f'{shape}, expected {expected_shape}'
+    """{name: what is wrong} for all names that one of the two lacks, or whose shapes differ.
+    Missing ones come first."""
+    wrong = {name: 'missing' for name in expected if name not in weights}
+    for name, t in weights.items():
+        if name not in expected:
+            wrong[name] = 'unexpected'
+        elif t.shape != expected[name].shape:
+            wrong[name] = f'{tuple(t.shape)}, expected {tuple(expected[name].shape)}'
     return wrong
 
 
-def shape_of(tensors, name, if_missing):
-    return tuple(tensors[name].shape) if name in tensors else if_missing
+def foreign_names(wrong):
+    """The end of a message about a file whose names are others: the first names that are missing,
+    the first in their place, and what to remove from names so that most fit. It is '' if the file
+    has only too few names, or only too many. wrong: what `misfits` returns, with the names of the
+    file."""
+    missing = [name for name, what in wrong.items() if what == 'missing']
+    unexpected = [name for name, what in wrong.items() if what == 'unexpected']
+    if not missing or not unexpected:
+        return ''
+    problem = f', which has {", ".join(missing[:3])}; the file has {", ".join(unexpected[:3])}'
+    longer = [name for name in unexpected if name.endswith(f'.{missing[0]}')]
+    if longer:
+        prefix = longer[0].removesuffix(missing[0])
+        fitting = [name for name in unexpected if name.removeprefix(prefix) in missing]
+        if len(fitting) > len(unexpected) / 2:
+            problem += f"; remove '{prefix}' from its names, as docs/pictures.md shows"
+    return problem
 
 
 def sizes(weights, n_head, patch_size):

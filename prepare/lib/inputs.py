@@ -264,29 +264,7 @@ def published_checksum(response):
     return None
 
 
-# ---- folders and names --------------------------------------------------------------------------
-
-def files_below(folder):
-    """The paths of all files in a folder and in the folders below it, sorted. Hidden files and
-    folders are passed over. Links are followed, but not to a folder above, and a folder to which
-    several paths lead is read once: no link leads round in a circle. A folder that cannot be read
-    comes as a file does."""
-    files = []
-    unreadable = []
-    seen = set(map(str, Path(folder).resolve().parents))
-    for place, subfolders, names in os.walk(folder, onerror=unreadable.append, followlinks=True):
-        # os.walk goes on in those that stay in its list, in its order
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith('.'))
-        target = os.path.realpath(place)
-        if target in seen:
-            subfolders.clear()
-            continue
-        seen.add(target)
-        place = os.path.normpath(place)  # './cat' is 'cat', as pathlib writes it
-        files += [os.path.join(place, name) for name in names if not name.startswith('.')]
-    files += [error.filename for error in unreadable]
-    return sorted(files)
-
+# ---- names --------------------------------------------------------------------------------------
 
 def first_path(folders, *names):
     """The path of the first of these names that is in one of the folders, or None."""

@@ -5,8 +5,8 @@ import zipfile
 import torch
 from safetensors.torch import load_file
 
-from engine.mistakes import reading
-from weights.official import unnested
+from engine.mistakes import Mistake, reading
+from weights.official import NESTS, unnested
 
 
 class ForeignObject:
@@ -26,9 +26,11 @@ def empty_dict(*args):
     return {}
 
 
-def read(path):
-    """The weights {name: tensor} in a file of torch.save or of safetensors. Raises Mistake if the
-    file is missing or damaged, or if PyTorch refuses what it holds beside the weights."""
+def read(path, nest=''):
+    """The weights {name: tensor} in a file of torch.save or of safetensors. nest: of a checkpoint
+    with several, the name under which they are; without it one of NESTS is taken, and a line says
+    which. Raises Mistake if there are none under this name, if the file is missing or damaged, or
+    if PyTorch refuses what it holds beside the weights."""
     with reading(f'{path} is damaged or missing, or holds no state dict',
                  'remove it, and get it again; or, if it is whole, save the weights alone where it '
                  'was written: torch.save(model.state_dict(), PATH)'):
@@ -36,7 +38,27 @@ def read(path):
             content = load_file(path)
         else:
             content = checkpoint(path)
+        if isinstance(content, dict):
+            content = chosen(path, content, nest)
         return unnested(content)
+
+
+def chosen(path, content, nest):
+    """What a checkpoint holds under the name `nest`, or all of it if that is ''. See `read`."""
+    nests = []
+    for name, value in content.items():
+        if isinstance(value, dict) and any(torch.is_tensor(t) for t in value.values()):
+            nests.append(name)
+    if nest in nests:
+        return content[nest]
+    known = [name for name in NESTS if name in nests]
+    if nest or (nests and not known):
+        raise Mistake(f'{path} has weights under {", ".join(nests)}; give one of these names to '
+                      'official_weights.py --weights')
+    if len(nests) > 1:
+        print(f'{path} has weights under {", ".join(nests)}; {known[0]} is taken, and '
+              'official_weights.py --weights takes others')
+    return content
 
 
 def checkpoint(path):

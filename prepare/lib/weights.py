@@ -40,10 +40,11 @@ def weight_arguments(doc, argv, *options, out_dir=None):
     return args
 
 
-def read_weights(path):
-    """{name: tensor} of a file as it was published. Raises Mistake if it is damaged."""
+def read_weights(path, nest=''):
+    """{name: tensor} of a file as it was published, see published.read. Raises Mistake if it is
+    damaged."""
     from lib.published import read
-    return read(path)
+    return read(path, nest)
 
 
 def text_data(model, tokenizer):

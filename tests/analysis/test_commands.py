@@ -74,6 +74,32 @@ def test_pictures_of_ones_own(place, look):
     assert len({row['picture'] for row in rows}) == 2
 
 
+def many(folder, n):
+    for i in range(n):
+        (folder / f'{"ab"[i % 2]}').mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (30, 20), (i, 99, 0)).save(folder / f'{"ab"[i % 2]}' / f'{i}.png')
+    return folder
+
+
+@pytest.mark.parametrize('command', ['attention', 'pca', 'objects'])
+def test_too_many_pictures_for_a_figure_are_refused_before_any_work(command, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = command, f'--ckpt={place}/runs/crate', f'--data_dir={place}/data'
+    assert 'num_samples' in fails(capsys, analyze.main, *words, '--num_samples=500')
+    if command != 'objects':
+        folder = many(tmp_path / 'mine', 60)
+        (folder / 'c.png').write_bytes((folder / 'a' / '0.png').read_bytes())   # so they are no classes
+        assert '--num_samples' in fails(capsys, analyze.main, *words, f'--image={folder}')
+    assert not list(tmp_path.glob('*.*'))
+
+
+def test_as_many_pictures_of_class_folders_as_are_wanted(look, tmp_path):
+    folder = many(tmp_path / 'mine', 60)
+    for words, n in (([], 4), (['--num_samples=6'], 6), (['--num_samples=2'], 2)):
+        rows = look('attention', 'crate', f'--image={folder}', *words)
+        assert len({row['picture'] for row in rows}) == n
+
+
 @pytest.mark.parametrize('name', ['crate', 'vit_mae'])
 def test_another_image_size(name, place, look):
     """Its positions are tested in tests/engine/test_networks.py."""

@@ -122,6 +122,13 @@ def test_below_the_maps_of_a_network_are_those_of_random_weights_on_the_same_sca
             assert np.allclose(found, expected, atol=1e-5) and not np.allclose(maps[4 * i], maps[4 * i + 2], atol=1e-3)
 
 
+@pytest.mark.parametrize('image, is_said', [('FOLDER', True), ('FOLDER/1.png', True), ('data/bare', True), ('data/pics', False)])
+def test_of_other_pictures_the_figure_says_what_the_network_sees(image, is_said, place, picture, capsys):
+    title = picture('attention', 'crate', f'--image={place}/{image}', '--num_samples=1').get_suptitle()
+    for words in (title, capsys.readouterr().out):
+        assert ('24 x 16 pixels' in words) == ('ant, bee, cat' in words) == is_said
+
+
 def test_maps_of_equal_weights_are_dark_and_the_bar_has_numbers(place, picture):
     """Also where the network itself has random weights, so that nothing brighter is beside them."""
     run = save_run(place / 'runs' / 'quiet', fresh('crate', 3), {'kind': 'images', 'classes': ['ant', 'bee', 'cat']},

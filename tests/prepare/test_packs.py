@@ -2,9 +2,11 @@
 import io
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
@@ -15,6 +17,7 @@ from PIL import Image, ImageOps
 from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
 from lib import pictures
+from tasks import decode
 
 
 def with_palette(**options):
@@ -41,6 +44,49 @@ def test_pictures_of_every_kind_become_rgb_or_grey(content, colour, size):
         image = decoded(pictures.try_shrink(content, size, channels), mode)
         assert image.size == ((12, 9) if size == 50 else (5, 4))
         assert np.abs(np.asarray(image) - expected).max() <= 8
+
+
+@pytest.mark.parametrize('dtype, kind', [
+    ('<u2', 'PNG'), ('<u2', 'TIFF'), ('>u2', 'TIFF'), ('<i4', 'TIFF')])
+@pytest.mark.parametrize('largest, grey, is_said', [
+    (200, 200, True), (255, 255, True), (256, 16, True), (4095, 255, True), (4096, 16, False), (65535, 255, False)])
+def test_grey_of_8_or_12_bits_in_a_file_of_16_is_not_black(dtype, kind, largest, grey, is_said, capsys):
+    """White is 255, 4095 or 65535; the right half of the picture is half as bright as the left."""
+    pixels = np.full((30, 40), largest // 2, dtype)
+    pixels[:, :20] = largest
+    decode.say_once.cache_clear()
+
+    picture = np.asarray(decoded(pictures.shrink(saved(Image.fromarray(pixels), kind), 30), 'RGB'))
+
+    assert np.abs(picture[:, :19] - float(grey)).max() <= 2
+    assert np.abs(picture[:, 21:] - grey / 2).max() <= 2
+    assert bool(capsys.readouterr().err) == is_said
+
+
+@pytest.mark.parametrize('numbers', [(0, 65536), (-1, 100), (-1000, 3000), (0, 2 ** 31 - 1)])
+def test_grey_of_an_unknown_range_is_refused(numbers):
+    content = saved(Image.fromarray(np.array([numbers], np.int32)), 'TIFF')
+    with pytest.raises(ValueError):
+        pictures.shrink(content, 8)
+
+
+def colours_of_16_bits(value):
+    """A PNG file of one pixel, which Pillow cannot write."""
+    def chunk(kind, content):
+        return struct.pack('>I', len(content)) + kind + content + struct.pack('>I', zlib.crc32(kind + content))
+    pixel = zlib.compress(b'\0' + struct.pack('>3H', value, value, value))
+    size = struct.pack('>2I5B', 1, 1, 16, 2, 0, 0, 0)
+    return b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', size) + chunk(b'IDAT', pixel) + chunk(b'IEND', b'')
+
+
+@pytest.mark.parametrize('content, is_said', [
+    (colours_of_16_bits(255), True), (colours_of_16_bits(4095), True), (colours_of_16_bits(65535), False),
+    (plain('RGB', (0, 0, 40)), True), (plain('RGB', (90, 0, 0)), False), (plain('1', 0), True)])
+def test_a_black_picture_is_said_to_be_one(content, is_said, capsys):
+    decode.say_once.cache_clear()
+    pictures.shrink(content, 8)
+    pictures.shrink(content, 8, 1)
+    assert len(capsys.readouterr().err.splitlines()) == is_said  # once
 
 
 @pytest.mark.parametrize('width, height, size, kept', [

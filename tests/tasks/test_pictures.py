@@ -10,9 +10,11 @@ import pytest
 import torch
 from helpers import JPEGS, fails, jpeg, quadrants, save_pack
 from PIL import Image
+from small_files import tree
 
+from engine.mistakes import Mistake
 from tasks import augment
-from tasks.pictures import ImageSplit, order, share_of_each
+from tasks.pictures import ImageSplit, labelled_pictures_of, order, share_of_each
 
 WHOLE = [slice(None)]
 
@@ -189,3 +191,57 @@ def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, ea
     monkeypatch.setenv('LOCAL_WORLD_SIZE', str(processes))
     for name, asked, want in (('pack', -1, each), ('pack', 5, 5), ('quads', -1, 0)):  # nothing to decode
         assert ImageSplit(pictures_data / name, 'val', asked).workers == want
+
+
+# ---- files to look at
+
+GOOD = jpeg(30, 40, seed=0)
+BROKEN = {'cut': GOOD[:400], 'empty': b'', 'text': b'no picture at all'}
+
+
+def looked_at(path, count=99):
+    """{name: class} of the pictures that a path stands for."""
+    return {name: label for name, _, label in labelled_pictures_of(path, count, seed=0)}
+
+
+@pytest.mark.parametrize('kind', BROKEN)
+@pytest.mark.parametrize('place', ['', 'below/', 'below/deep/'])
+def test_a_broken_picture_of_a_folder_is_left_out_and_named(kind, place, tmp_path, capsys):
+    tree(tmp_path, {'a.jpg': GOOD, f'{place}b.jpg': BROKEN[kind], 'c.jpg': GOOD})
+
+    assert list(looked_at(tmp_path)) == ['a.jpg', 'c.jpg']
+
+    said = capsys.readouterr()
+    assert said.out == '' and f'{place}b.jpg' in said.err
+
+
+def test_a_broken_picture_of_a_class_is_replaced_by_another_one(tmp_path):
+    tree(tmp_path, {f'cat/{i}.jpg': BROKEN['cut'] for i in range(9)} | {'cat/good.jpg': GOOD})
+
+    assert looked_at(tmp_path, 1) == {'cat/good.jpg': 'cat'}
+
+
+def test_a_folder_of_broken_pictures_is_refused(tmp_path):
+    tree(tmp_path, {f'{kind}.jpg': content for kind, content in BROKEN.items()})
+
+    with pytest.raises(Mistake):
+        looked_at(tmp_path)
+
+
+def test_pictures_in_folders_beside_pictures_are_read_and_are_no_classes(tmp_path, monkeypatch):
+    names = ['a.jpg', 'below/b.JPG', 'below/deep/c.png', 'other/d.jpeg']
+    tree(tmp_path / 'f', dict.fromkeys([*names, '.git/e.jpg', 'below/.f.jpg'], GOOD))
+    (tmp_path / 'f' / 'other' / 'around').symlink_to(tmp_path / 'f')
+    monkeypatch.chdir(tmp_path / 'f' / 'below')
+
+    for path in (tmp_path / 'f', '..', tmp_path / 'f' / 'below' / '..'):
+        assert looked_at(path, 1) == dict.fromkeys(names)
+
+
+def test_other_files_of_a_folder_are_named(tmp_path, capsys):
+    tree(tmp_path, {'a.jpg': GOOD, 'b.heic': b'', 'below/notes.txt': b''})
+
+    looked_at(tmp_path)
+
+    said = capsys.readouterr().err
+    assert 'b.heic' in said and 'notes.txt' in said
