@@ -124,7 +124,7 @@ def continue_text(c, text, tokenizer, model):
         ids = (token.item() for token in tokens)            # token: (1, 1)
         for new_text in until(stop, texts_of(tokenizer, ids)):
             print(new_text, end='', flush=True)
-        print()
+        print(flush=True)
 
 
 def fill_gaps(c, text, tokenizer, model):
