@@ -17,7 +17,7 @@ from engine.settings import choice_of
 
 # signals that ask a run to save and end: Ctrl-C, those of batch systems, and a lost SSH session.
 # Windows has two of them
-STOP = [getattr(signal, name) for name in ('SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR1')
+STOP = [getattr(signal, name) for name in ('SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR1', 'SIGUSR2')
         if hasattr(signal, name)]
 INSTALL_CUDA = ('to use the GPU, install a PyTorch with CUDA: under Linux '
                 'pip install --force-reinstall torch, elsewhere see pytorch.org')

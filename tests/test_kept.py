@@ -152,6 +152,24 @@ def test_a_run_does_not_go_on_with_another_text_of_the_same_name(mine, capsys):
     go('--init_from=r', '--dataset=mine', '--out_dir=q', '--max_iters=1')
 
 
+@pytest.mark.parametrize('words', [['--val', '0.3'], ['--test', '0'], ['--tokenizer', 'chars']])
+@pytest.mark.parametrize('elsewhere', [True, False])
+def test_a_run_goes_on_with_its_data_alone(words, elsewhere, mine, capsys):
+    """Not with the same text in other splits or tokens, here or in another data_dir; a copy is as good."""
+    place = mine.parent.parent
+    shape = '--n_layer=1', '--n_embd=16', '--n_head=2', '--block_size=16', '--batch_size=2', '--eval_iters=2'
+    go('--dataset=mine', *shape, '--max_iters=2', '--out_dir=r')
+    shutil.copytree('data', 'copy')
+    go('--init_from=resume', '--out_dir=r', '--data_dir=copy', '--max_iters=3')
+    before = files(place / 'r')
+
+    data_dir = 'copy' if elsewhere else 'data'
+    text.main(['t.txt', *words, '--out', f'{data_dir}/mine', '--overwrite'])
+    capsys.readouterr()
+    said = fails(capsys, train.main, '--init_from=resume', '--out_dir=r', f'--data_dir={data_dir}', '--max_iters=4')
+    assert f'{data_dir}/mine' in said and files(place / 'r') == before
+
+
 @pytest.mark.slow
 def test_checks_of_data_stay_when_python_leaves_asserts_out(tmp_path):
     (tmp_path / 'x').write_bytes(b'\0\0\x0d\1\0\0\0\2ab')       # an idx file of floats

@@ -30,7 +30,8 @@ def same_run(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (2, signal.SIGHUP), (3, signal.SIGTERM), (4, signal.SIGUSR1)])
+@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (2, signal.SIGHUP), (3, signal.SIGTERM), (4, signal.SIGUSR1),
+                                        (1, signal.SIGUSR2)])
 @pytest.mark.parametrize('kind', KINDS)
 def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_of, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:

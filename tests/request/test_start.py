@@ -135,7 +135,8 @@ def test_a_run_of_an_earlier_version_goes_on_whatever_it_said_of_fsdp(picture_ru
     assert read_last(out)['step'] == 7 and 'fsdp' not in config_of(out)
 
 
-@pytest.mark.parametrize('word', ['--eval_crop=1e-9', '--workers=100000'])
+@pytest.mark.parametrize('word', ['--eval_crop=1e-9', '--workers=100000', '--max_iters=9223372036854775807',
+                                  '--epochs=1e15', '--seed=4294967296'])
 def test_a_value_that_no_machine_can_serve_is_refused_by_its_range(word):
     with pytest.raises(Mistake, match=f'{word[2:9]}.* must be at least .* and at most'):
         start(word)

@@ -2,6 +2,8 @@
 import json
 import math
 import os
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,6 +131,35 @@ def test_a_batch_in_which_nothing_is_to_be_learnt_has_loss_0_and_is_said_once(co
        '--block_size=20', '--batch_size=1', '--max_iters=3', '--eval_iters=3', '--log_interval=1', '--device=cpu')
     assert column(out, 'train') == [0, 0, 0] and column(out, 'val')[0] == pytest.approx(loss, abs=0.5 * loss)
     assert capsys.readouterr().out.count('nothing to learn') == 1
+
+
+# ---- memory
+
+
+def memory_of_files():
+    """How many bytes of mapped files count as memory of this process."""
+    status = Path('/proc/self/status').read_text()
+    return 1024 * int(re.search(r'RssFile:\s+(\d+)', status)[1])
+
+
+@pytest.mark.skipif(not Path('/proc/self/status').exists(), reason='Linux counts it')
+@pytest.mark.parametrize('Split', [TextSplit, MaskedTextSplit])
+@pytest.mark.parametrize('some_counted', [True, False])
+def test_memory_does_not_grow_with_the_data_that_were_read(Split, some_counted, tmp_path):
+    n_tokens = 32 * 2 ** 20
+    ids = np.zeros(n_tokens, np.uint8)
+    counted = {'train': np.ones(n_tokens, bool)} if some_counted else None
+    write_tokens(tmp_path / 'd', Tokenizer('bytes'), [('train', ids, n_tokens)], counted)
+    split = Split(tmp_path / 'd', 'train', 16)
+    places = np.arange(0, n_tokens - 99, 2048)  # in every page of the file
+    draws = split.draws(len(places), key=(0,))
+    split.sequences(places[:8], draws[:8])
+
+    before = memory_of_files()
+    for start in range(0, len(places), 1000):
+        part = slice(start, start + 1000)
+        split.sequences(places[part], draws[part])
+    assert memory_of_files() - before < n_tokens / 4
 
 
 # ---- data that shrink under a run
