@@ -8,6 +8,7 @@ so on. tests/test_course.py holds the answers equal to our networks. A mistake i
 a few characters are changed: a line of marks/lesson1.tsv and so on. If a mistake gives the
 student's numbers on all inputs, its name is the diagnosis.
 """
+import argparse
 import contextlib
 import copy
 import importlib.util
@@ -613,4 +614,9 @@ def main(lesson, file):
 
 if __name__ == '__main__':
     sys.path.insert(1, str(HERE.parent))  # a student's network may import ours
-    main(int(sys.argv[1]), Path(sys.argv[2]).resolve())
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('lesson', metavar='LESSON', type=int)
+    parser.add_argument('file', metavar='FILE', type=Path)
+    args = parser.parse_args()
+    main(args.lesson, args.file.resolve())

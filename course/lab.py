@@ -14,6 +14,7 @@ from analysis import figures, layers  # noqa: E402  (from the project, which is 
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
+from engine.mistakes import one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
@@ -24,6 +25,15 @@ from weights.surgery import load_model  # noqa: E402
 torch.manual_seed(1)  # so that a lesson's numbers can be had again
 # The networks here are tiny. Beside another program a second thread mostly waits for the first.
 torch.set_num_threads(1)
+
+
+def run(main, doc):
+    """The file of a lesson as a user starts it. With --help it prints doc, its docstring. Else
+    main() is its experiment."""
+    from prepare.lib.inputs import Help, Parser  # here: it sets up a process, which a notebook has
+    with one_line_errors():
+        Parser(description=doc, formatter_class=Help).parse_args()
+        main()
 
 
 # ---- data ---------------------------------------------------------------------------------------

@@ -58,4 +58,5 @@ def main(steps=20):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

@@ -131,4 +131,5 @@ def weights_of_oneself(stds):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

@@ -63,4 +63,5 @@ def main(steps=64, lam=0.1):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

@@ -158,4 +158,5 @@ def learn_text(steps):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

@@ -132,4 +132,5 @@ def write_text(steps):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

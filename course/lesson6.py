@@ -124,4 +124,5 @@ def show_what_is_filled_in(weights):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

@@ -105,4 +105,5 @@ def in_words(scores):
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

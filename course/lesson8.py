@@ -167,4 +167,5 @@ def judge_runs():
 
 
 if __name__ == '__main__':
-    main()
+    import lab
+    lab.run(main, __doc__)

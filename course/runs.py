@@ -78,4 +78,4 @@ def forward(weights, x, lam):
 
 
 if __name__ == '__main__':
-    main()
+    lab.run(main, __doc__)

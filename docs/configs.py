@@ -6,11 +6,15 @@ This script stands beside the page that it writes, and not in config/, because o
 each file there for a run. Networks are built without numbers, on PyTorch's meta device.
 """
 import re
+import sys
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from engine import HERE, networks, settings
 from engine.mistakes import one_line_errors
+from prepare.lib.inputs import Help, Parser
 from request import start
 from request.build import config_for
 from tasks import AugmentConfig
@@ -109,4 +113,5 @@ def main():
 
 if __name__ == '__main__':
     with one_line_errors():
+        Parser(description=__doc__, formatter_class=Help).parse_args()
         main()

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from engine import HERE
@@ -88,8 +89,11 @@ def advice_of(e):
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
     if is_lost_reader(e):
-        return ('a process that reads pictures was ended, perhaps for lack of memory; go on with '
-                '--init_from=resume, and fewer --workers')
+        hint = 'start again'
+        if program() == 'train.py':
+            hint = 'go on with --init_from=resume'
+        return ('a process that reads pictures was ended, perhaps for lack of memory; '
+                f'{hint}, with fewer --workers')
     if is_lost_process(e):
         return ('another process of this run has ended, and its own message stands above; go on '
                 'with --init_from=resume, if there is a checkpoint')
@@ -135,8 +139,11 @@ def is_lack_of_memory(e):
 
 
 def is_lost_reader(e):
-    """Whether PyTorch says that a process which reads pictures has ended."""
-    return isinstance(e, RuntimeError) and 'DataLoader worker' in str(e)
+    """Whether Python or PyTorch says that a process which reads pictures has ended."""
+    if isinstance(e, BrokenProcessPool):
+        return True
+    # an error that a reader has raised is none of these: it says 'DataLoader worker process'
+    return isinstance(e, RuntimeError) and 'DataLoader worker (pid' in str(e)
 
 
 def is_lost_process(e):

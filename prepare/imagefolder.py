@@ -22,7 +22,8 @@ pixels on a side and 134 million in all. In grey pictures of more than 8 bits wh
 65,535, the first of them that no number exceeds. Hidden files are ignored; other files, such as
 .heic, and pictures beside class folders are left out and counted. Which pictures are held out
 depends only on their names: of each class the first ones in the order of the sha256 of the name, at
-least one.
+least one. Links are followed. If they lead to one picture from two places, the script asks you to
+remove one.
 
 Expect a line for each split, such as `data/mine/train.jpeg.npy: 80 pictures, 0.2 MB, 4 classes`.
 """  # noqa: E501 (--help shows it)
@@ -109,6 +110,18 @@ def of_table(table, folder):
     return sorted(pictures.values(), key=class_of)
 
 
+def check_once(paths):
+    """Raises Mistake if two paths lead to one picture. It would be in two classes, or be trained on
+    and validated on."""
+    path_of = {}  # {picture: the path that leads there}
+    for path in paths:
+        picture = os.path.realpath(path)
+        if picture in path_of:
+            raise Mistake(f'{path_of[picture]} and {path} are one picture; remove one of the links '
+                          'to it')
+        path_of[picture] = path
+
+
 def check_classes(splits):
     """Raises Mistake if a class is not in every split."""
     classes = []  # a set for each split
@@ -155,10 +168,11 @@ def main(argv=None):
     check_classes(splits)
     if 'val' not in splits:
         splits['train'], splits['val'] = hold_out(splits['train'], args.val)
-    save_pack(args, splits, total=sum(len(pictures) for pictures in splits.values()))
     taken = []
     for pictures in splits.values():
         taken += [path for _, _, path in pictures]
+    check_once(taken)
+    save_pack(args, splits, total=len(taken))
     say_left_out(files_below(args.folder), taken, 'no pictures, in no class, or unreadable')
 
 

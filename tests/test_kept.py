@@ -170,10 +170,35 @@ def test_a_run_goes_on_with_its_data_alone(words, elsewhere, mine, capsys):
     assert f'{data_dir}/mine' in said and files(place / 'r') == before
 
 
-@pytest.mark.slow
-def test_checks_of_data_stay_when_python_leaves_asserts_out(tmp_path):
-    (tmp_path / 'x').write_bytes(b'\0\0\x0d\1\0\0\0\2ab')       # an idx file of floats
-    done = subprocess.run([sys.executable, '-O', ROOT / 'prepare' / 'arrays.py', '--images', tmp_path / 'x',
-                           '--labels', tmp_path / 'x', '--out', tmp_path / 'd'], capture_output=True, text=True)
+def put_floats(folder):
+    (folder / 'x').write_bytes(b'\0\0\x0d\1\0\0\0\2ab')       # an idx file of floats
+    return ['prepare/arrays.py', '--images', 'x', '--labels', 'x', '--out', 'd']
 
-    assert done.returncode == 2 and done.stderr.count('\n') == 1 and not (tmp_path / 'd').exists()
+
+def put_other_counts(folder):
+    np.save(folder / 'x.npy', np.zeros((4, 8, 8), np.uint8))
+    np.save(folder / 'y.npy', np.arange(3))
+    return ['prepare/arrays.py', '--images', 'x.npy', '--labels', 'y.npy', '--out', 'd']
+
+
+def put_cut_text(folder):
+    path = folder / 'data' / 'tiny' / 'val.npy'
+    np.save(path, np.load(path)[:100])
+    return ['eval.py', '--ckpt=run', '--data_dir=data']
+
+
+def put_other_type(folder):
+    path = folder / 'data' / 'tiny' / 'train.npy'
+    np.save(path, np.load(path).astype(np.int64))
+    return ['train.py', '--dataset=tiny', '--data_dir=data', '--out_dir=d']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('put', [put_floats, put_other_counts, put_cut_text, put_other_type])
+def test_checks_of_data_stay_when_python_leaves_asserts_out(put, text_run, bytes_data, tmp_path):
+    shutil.copytree(text_run, tmp_path / 'run')
+    shutil.copytree(bytes_data / 'tiny', tmp_path / 'data' / 'tiny')
+    script, *words = put(tmp_path)
+    done = subprocess.run([sys.executable, '-O', ROOT / script, *words], capture_output=True, text=True, cwd=tmp_path)
+
+    assert done.returncode == 2 and done.stderr.count('\n') == 1 and not (tmp_path / 'd').exists(), done

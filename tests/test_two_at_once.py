@@ -9,10 +9,11 @@ import time
 
 import numpy as np
 import pytest
-from helpers import ROOT, fails, losses, snapshot
+from helpers import ROOT, fails, go, losses, snapshot
 
 import train
 from engine.checkpoint import read_log
+from lib.files import hold
 from lib.pictures import save_arrays
 from tasks import checksums, files
 
@@ -76,6 +77,65 @@ def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypat
     monkeypatch.setattr(fcntl, 'lockf', none)
     save_arrays(tmp_path / 'd', {'train': (np.zeros((2, 4, 4), np.uint8), np.zeros(2, int))}, 'a')
     assert files.read_meta(tmp_path / 'd')['classes'] == ['a']
+
+
+HOLD = """
+import fcntl
+import sys
+import time
+lock_file = open(sys.argv[1], 'ab')
+fcntl.lockf(lock_file, fcntl.LOCK_EX)
+print('held', flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def hold_elsewhere(path, seconds):
+    """Let another process lock a file for so many seconds."""
+    process = start('-c', HOLD, path, seconds)
+    process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def storm():
+    """A signal every millisecond, which interrupts each call of the system that waits. Returns a list that grows by
+    one with each signal."""
+    caught = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: caught.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    yield caught
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, handler)
+
+
+def test_who_waits_for_a_folder_waits_on_after_each_signal_and_then_has_it(tmp_path, storm):
+    other = hold_elsewhere(tmp_path / '.d.lock', 2)
+    signals_before = len(storm)
+    hold(tmp_path / 'd')
+    assert other.wait(0.5) == 0 and len(storm) > signals_before + 100
+    assert start('-c', HOLD.replace('LOCK_EX)', 'LOCK_EX | fcntl.LOCK_NB)'), tmp_path / '.d.lock', 0).wait() != 0
+
+
+def test_signals_neither_let_two_runs_into_a_folder_nor_stop_the_first(tiny, tmp_path, capsys, storm):
+    (tmp_path / 'run').mkdir()
+    other = hold_elsewhere(tmp_path / 'run' / '.lock', 600)
+    assert str(tmp_path) in fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/run')
+    other.kill()
+    other.wait()
+    go(*tiny, f'--out_dir={tmp_path}/run')
+    assert len(losses(tmp_path / 'run')) > 6
+
+
+def test_ctrl_c_ends_the_waiting_for_a_folder(tmp_path):
+    other = hold_elsewhere(tmp_path / '.d.lock', 600)
+    waiting = start(*SHAPES, tmp_path / 'd')
+    assert 'waiting' in waiting.stdout.readline()
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130 and errors == '' and not (tmp_path / 'd').exists()
+    other.kill()
+    other.communicate()
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])

@@ -12,11 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 import pytest
 from downloads import tar
-from helpers import ROOT, save_pack
+from helpers import ROOT, fails, save_pack
 from PIL import Image, ImageOps
 from small_files import decoded, huge_png, jpeg, names, png, read, saved, tree
 
 from lib import pictures
+from prepare import imagefolder
 from tasks import decode
 
 
@@ -147,6 +148,17 @@ def test_few_pictures_are_under_way_at_a_time():
 def test_a_worker_that_is_killed_ends_the_work():
     with pytest.raises(BrokenProcessPool):
         list(pictures.in_order(os._exit, [(1,)] * 9, 2))
+
+
+def killed(source, size, channels):
+    os._exit(1)
+
+
+def test_a_script_whose_worker_is_killed_ends_with_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pictures, 'try_shrink', killed)
+    tree(tmp_path / 'in', {f'{c}/{i}.jpg': jpeg(8, 8) for c in 'ab' for i in range(3)})
+    assert '--workers' in fails(capsys, imagefolder.main, f'{tmp_path}/in', '--out', f'{tmp_path}/d', '--workers', '2')
+    assert not (tmp_path / 'd').exists() and not list(tmp_path.glob('*.unfinished'))
 
 
 def test_bad_pictures_are_named_left_out_and_limited(tmp_path, capsys):

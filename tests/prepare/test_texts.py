@@ -202,12 +202,28 @@ def test_links_are_followed_and_lead_round_in_no_circle(tmp_path):
 def test_pictures_behind_links_are_taken_once(tmp_path):
     place = tree(tmp_path / 'in', {f'{c}/{i}.jpg': jpeg(8, 8) for c in ('cat', 'dog') for i in range(3)})
     tree(tmp_path / 'more', {f'{i}.jpg': jpeg(8, 8) for i in 'xy'})
-    for link, target in {'cat/up': '..', 'cat/self': '.', 'dog/one': '../../more', 'dog/two': '../../more'}.items():
+    for link, target in {'cat/self': '.', 'dog/one': '../../more', 'dog/two': '../../more'}.items():
         (place / link).symlink_to(target)
     imagefolder.main([str(place), '--out', f'{tmp_path}/d', '--workers', '0'])
     held = {split: names(pictures) for split, pictures in read(tmp_path / 'd')[1].items()}
     assert sorted(sum(held.values(), [])) == [
         'cat/0.jpg', 'cat/1.jpg', 'cat/2.jpg', 'dog/0.jpg', 'dog/1.jpg', 'dog/2.jpg', 'dog/one/x.jpg', 'dog/one/y.jpg']
+
+
+@pytest.mark.parametrize('link, target', [
+    ('cat/up', '..'), ('cat/dogs', '../dog'), ('cat/9.jpg', '../dog/0.jpg'), ('cat/9.jpg', '0.jpg'), ('puma', 'cat')])
+@pytest.mark.parametrize('split', ['', 'train'])
+def test_a_picture_in_two_classes_or_twice_in_one_is_refused(split, link, target, tmp_path, capsys):
+    place = tree(tmp_path / 'in' / split, {f'{c}/{i}.jpg': jpeg(8, 8) for c in ('cat', 'dog') for i in range(3)})
+    (place / link).symlink_to(target)
+    assert link in fails(capsys, imagefolder.main, str(tmp_path / 'in'), '--out', f'{tmp_path}/d', '--workers', '0')
+    assert not (tmp_path / 'd').exists()
+
+
+def test_a_picture_in_training_and_validation_is_refused(tmp_path, capsys):
+    place = tree(tmp_path / 'in', {f'{split}/cat/{split}.jpg': jpeg(8, 8) for split in ('train', 'val')})
+    (place / 'val' / 'cat' / 'same.jpg').symlink_to(place / 'train' / 'cat' / 'train.jpg')
+    assert 'same.jpg' in fails(capsys, imagefolder.main, str(place), '--out', f'{tmp_path}/d', '--workers', '0')
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

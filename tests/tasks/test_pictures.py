@@ -1,9 +1,13 @@
 """One split of a dataset of pictures: both storages, panoramas, order of batches, shares, reading processes."""
 import gc
 import io
-import multiprocessing
+import multiprocessing.resource_sharer
 import os
+import re
 import shutil
+import signal
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +15,10 @@ import torch
 from helpers import JPEGS, fails, jpeg, quadrants, save_pack
 from PIL import Image
 from small_files import tree
+from test_two_at_once import start, until
 
-from engine.mistakes import Mistake
+import train
+from engine.mistakes import Mistake, one_line_errors
 from tasks import augment
 from tasks.pictures import ImageSplit, labelled_pictures_of, order, share_of_each
 
@@ -182,6 +188,48 @@ def test_a_signal_to_the_group_does_not_reach_a_reader_that_begins(pictures_data
     monkeypatch.setattr(torch, 'set_num_threads', lambda n: group.write_text(str(os.getpgrp())))
     next(ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1))
     assert int(group.read_text()) != os.getpgrp()
+
+
+@pytest.fixture
+def of_two_readers(quads, tmp_path):
+    """Words of a run whose pictures two processes read."""
+    return [*quads, '--dataset=pack', '--image_size=8', '--workers=2',
+            f'--out_dir={tmp_path}/run']
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='/proc tells the readers of a process')
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGSEGV])
+def test_a_run_whose_reader_is_killed_says_how_to_go_on(number, of_two_readers, tmp_path):
+    running = start('train.py', *of_two_readers, '--max_iters=100000')
+    until((tmp_path / 'run' / 'last.pt').exists, running)
+    readers = Path(f'/proc/{running.pid}/task/{running.pid}/children').read_text().split()
+    os.kill(int(readers[0]), number)
+    _, errors = running.communicate(timeout=100)
+    assert running.returncode == 2 and 'train.py", line' not in errors, errors
+    assert re.search('error: .*--init_from=resume.*--workers', errors)
+
+
+@pytest.mark.parametrize('error', [ConnectionResetError, ConnectionRefusedError, BrokenPipeError, EOFError])
+def test_a_reader_that_ends_while_it_hands_over_a_batch_is_one_line(error, of_two_readers, capsys, monkeypatch):
+    """The error of its connection comes before the signal of its end."""
+    before = set(pids())
+
+    def detach(handle):
+        os.kill(min({*pids()} - before), signal.SIGKILL)
+        raise error('no answer')
+    monkeypatch.setattr(multiprocessing.resource_sharer.DupFd, 'detach', detach)
+    assert '--workers' in fails(capsys, train.main, *of_two_readers)
+
+
+@pytest.mark.parametrize('error', [RuntimeError, ValueError, ConnectionResetError])
+def test_a_mistake_in_the_code_of_a_reader_keeps_its_traceback(error, pictures_data, monkeypatch):
+    def batch(*_):
+        raise error('a fork did this')
+    monkeypatch.setattr(ImageSplit, 'batch', batch)
+    batches = ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1)
+    with pytest.raises(error, match='a fork did this'), one_line_errors():
+        next(batches)
 
 
 @pytest.mark.parametrize('cores, processes, each', [(2, 1, 2), (12, 4, 3), (64, 2, 16), (7, 4, 1), (2, 8, 1)])

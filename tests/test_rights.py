@@ -1,0 +1,77 @@
+"""Files and folders that the user may not read or write: one line, whichever program it is, and nothing is left."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import ROOT
+from small_files import jpeg, tree
+
+pytestmark = [pytest.mark.slow,
+              pytest.mark.skipif(os.name != 'posix', reason='rights are those of POSIX'),
+              pytest.mark.skipif(os.geteuid() == 0 and not shutil.which('setpriv'),
+                                 reason='needs setpriv, or another user than root')]
+# what is closed; then words that name it, or a file in it
+CLOSED = {
+    'run': [['sample.py', '--ckpt=run'], ['train.py', '--init_from=resume', '--out_dir=run'],
+            ['train.py', '--init_from=run', '--dataset=tiny', '--data_dir=data', '--out_dir=new'],
+            ['analyze.py', 'curves', 'run'], ['eval.py', '--ckpt=run', '--data_dir=data']],
+    'run/config.json': [['sample.py', '--ckpt=run'], ['train.py', '--init_from=resume', '--out_dir=run']],
+    'run/best.safetensors': [['sample.py', '--ckpt=run'], ['eval.py', '--ckpt=run', '--data_dir=data']],
+    'run/last.pt': [['train.py', '--init_from=resume', '--out_dir=run']],
+    'run/log.jsonl': [['train.py', '--init_from=resume', '--out_dir=run'], ['analyze.py', 'curves', 'run']],
+    'data': [['eval.py', '--ckpt=run', '--data_dir=data'],
+             ['train.py', '--dataset=tiny', '--data_dir=data', '--out_dir=new']],
+    'data/tiny/val.npy': [['eval.py', '--ckpt=run', '--data_dir=data']],
+    'data/tiny/meta.json': [['eval.py', '--ckpt=run', '--data_dir=data']],
+    't.txt': [['prepare/text.py', 't.txt', '--out', 'new'], ['sample.py', '--ckpt=run', '--start=FILE:t.txt'],
+              ['prepare/pairs.py', 't.txt', '--out', 'new'], ['prepare/gpt2_weights.py', '--from', 't.txt', '--out_dir', 'new']],
+    'x.npy': [['prepare/arrays.py', '--images', 'x.npy', '--labels', 'x.npy', '--out', 'new']],
+    'photos/b': [['prepare/imagefolder.py', 'photos', '--out', 'new']],
+    'photos': [['prepare/imagefolder.py', 'photos', '--out', 'new']],
+    'c.py': [['train.py', 'c.py', '--out_dir=new']],
+    'shut': [['train.py', '--dataset=tiny', '--data_dir=data', '--out_dir=shut/new'],
+             ['prepare/text.py', 't.txt', '--out', 'shut/new'], ['analyze.py', 'curves', 'run', '--out=shut/c.png'],
+             ['sample.py', '--ckpt=shut/run']],
+}
+TRY_ALL = """
+import importlib, json, os, sys
+from pathlib import Path
+from test_command_lines import outcome
+for closed, commands in json.loads(sys.argv[1]).items():
+    rights = os.stat(closed).st_mode
+    for program, *words in commands:
+        main = importlib.import_module(program.removesuffix('.py').replace('/', '.')).main
+        os.chmod(closed, 0)
+        code, said = outcome(main, words, Path('none'))
+        os.chmod(closed, rights)
+        print(json.dumps([closed, program, words, code, said]), flush=True)
+"""
+
+
+def test_what_may_not_be_read_or_written_is_one_line(text_run, bytes_data, tmp_path):
+    shutil.copytree(text_run, tmp_path / 'run')
+    config = (tmp_path / 'run' / 'config.json').read_text()
+    (tmp_path / 'run' / 'config.json').write_text(config.replace(str(bytes_data), str(tmp_path / 'data')))
+    shutil.copytree(bytes_data / 'tiny', tmp_path / 'data' / 'tiny')
+    tree(tmp_path / 'photos', {f'{c}/{i}.jpg': jpeg(8, 8) for c in 'ab' for i in range(3)})
+    tree(tmp_path, {'t.txt': b'words ' * 99, 'c.py': b'max_iters = 1\n', 'shut/run/config.json': b'{}'})
+    np.save(tmp_path / 'x.npy', np.zeros((4, 8, 8), np.uint8))
+    (tmp_path / 'none').mkdir()
+
+    words = [sys.executable, '-c', TRY_ALL, json.dumps(CLOSED)]
+    if os.geteuid() == 0:  # who may read everything
+        words = ['setpriv', '--bounding-set', '-dac_override,-dac_read_search', *words]
+    path = os.pathsep.join(str(ROOT / name) for name in ('.', 'prepare', 'tests', 'tests/prepare'))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                          env=os.environ | {'PYTHONPATH': path})
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == sum(map(len, CLOSED.values()))
+    for closed, program, words, code, said in rows:
+        assert code == 'refused', (closed, program, words, code)
+        assert 'ermission denied' in said and closed.split('/')[0] in said, (closed, program, said)
+    assert not (tmp_path / 'new').exists() or not os.listdir(tmp_path / 'new')
