@@ -4,10 +4,12 @@
     python analyze.py subspaces --ckpt=out/crate_shapes         # how far apart subspaces are
     python analyze.py tokens --ckpt=out/crate_shapes --image=assets/cat.jpg     # as heat maps
     python analyze.py attention --ckpt=out/crate_shapes --image=assets/cat.jpg  # where heads look
+    python analyze.py attention --ckpt=out/crate_shapes --image=assets/cat.jpg --over=true
     python analyze.py attention --ckpt=out/aot_stdlib --start="def __init__(self):"
     python analyze.py pca --ckpt=out/crate_shapes --label=ring  # patches by principal components
     python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # against true masks
     python analyze.py objects --ckpt=out/crate_shapes --beside=out/vit_shapes   # drawn in pictures
+    python analyze.py objects --ckpt=out/crate_shapes --image=FOLDER --masks_to=masks   # your own
     python analyze.py compress --ckpt=out/crate_shapes  # R^c before and after each attention step
     python analyze.py ista --ckpt=out/crate_shapes      # the LASSO before and after each ISTA step
     python analyze.py denoise --ckpt=out/crate_shapes   # signal to noise before and after attention
@@ -63,13 +65,14 @@ class AnalyzeConfig(SubjectsConfig):
     label: str = ''         # pca: the class of its pictures; empty: the first
     layer: int = 0          # attention, pca, segment, objects: which; 0: last but one (CRATE-MAE)
     heads: str = ''         # attention: the heads, such as 1,4; empty: all
+    over: bool = False      # attention: over whole pictures, with a frame around what is seen
     show: str = ''          # layers: rate, sparsity or objective; empty: all that the network has
     measure: str = 'paper'  # layers: R^c of the half step (paper), or as in the released code
-    threshold: float = 0.0  # layers: numbers up to this size count as zeros
     part: str = ''          # of three projections: query, key or value; empty: value, for pca key
     share: float = 0.6      # segment, objects: keep patches with this share of a head's attention
     cut: str = 'key'        # segment, objects: MaskCut of key, query, value or token; none: without
     masks: int = 3          # segment, objects: how many masks MaskCut looks for in a picture
+    masks_to: str = ''      # objects: a folder for MaskCut's masks of --ckpt, a PNG file each
     tau: float = 0.15       # segment, objects: the cosine from which patches are alike for MaskCut
     keep: float = 0.5       # pca: foreground is above this share of the first component's range
     directions: int = 4     # subspaces: random columns of each to draw; coherence is of all columns
@@ -78,7 +81,6 @@ class AnalyzeConfig(SubjectsConfig):
 
     ranges = {
         'num_samples': (0, None),
-        'threshold': (0, None),
         'batch_size': (1, None),
         'size': (1, None),
         'masks': (1, None),
@@ -98,15 +100,15 @@ MASKS = MANY_SAMPLES - {'image'} | {'layer', 'share', 'cut', 'masks', 'tau'}
 
 COMMANDS = {  # about trained networks: the function that draws, and its settings
     'layers': (network_figures.draw_layers,
-               MANY_SAMPLES | {'show', 'measure', 'threshold', 'part'}),
+               MANY_SAMPLES | {'show', 'measure', 'part'}),
     'subspaces': (network_figures.draw_subspaces, COMMON | {'part', 'directions'}),
     'tokens': (network_figures.draw_tokens, SAMPLES | {'start', 'size'}),
     'attention': (network_figures.draw_attention,
-                  SAMPLES | {'start', 'num_samples', 'layer', 'heads'}),
+                  SAMPLES | {'start', 'num_samples', 'layer', 'heads', 'over'}),
     'pca': (network_figures.draw_components,
             SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
     'segment': (segmentation.draw_segmentation, MASKS),
-    'objects': (segmentation.draw_objects, MASKS - {'batch_size'}),
+    'objects': (segmentation.draw_objects, MASKS - {'batch_size'} | {'image', 'masks_to'}),
     'compress': (compression.draw_rate_changes, MANY_SAMPLES),
     'ista': (sparsification.draw_lasso, MANY_SAMPLES),
     'denoise': (denoising.draw_signal_to_noise, MANY_SAMPLES),

@@ -1,8 +1,8 @@
 """The pictures of assets/, drawn again: `assets`, a command of analyze.py.
 
-COMMANDS lists the pictures, and the command that draws each. A picture of networks is drawn if all
-runs that it needs lie in one folder, by default trained/. If not, the picture stays as it is, and
-`assets` prints which runs are missing and which command draws it.
+COMMANDS lists the pictures, and the command that draws each. The runs of networks lie in one
+folder, by default trained/. If a command fails, for example because a run is missing, its picture
+stays as it is, and `assets` prints the command and its error message.
 """
 import shlex
 import shutil
@@ -37,8 +37,6 @@ COMMANDS = {
     'objective.png': 'analyze.py layers --ckpt=RUNS/crate_shapes '
                      '--beside=RUNS/vit_shapes,RUNS/crate_mae_shapes '
                      '--show=objective',
-    'objects.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
-                   '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --num_samples=4',
     'objects_many.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
                         '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --dataset=shapes_many '
                         '--num_samples=4',
@@ -46,8 +44,8 @@ COMMANDS = {
     'subspaces.png': 'analyze.py subspaces --ckpt=RUNS/crate_shapes',
     'tokens.png': 'analyze.py tokens --ckpt=RUNS/crate_shapes',
     # networks of text
-    'attention_text.png': 'analyze.py attention --ckpt=RUNS/crate_shakespeare_char '
-                          '--start="ROMEO: I will not stay" --heads=1,2,3,4',
+    'attention_text.png': 'analyze.py attention --ckpt=RUNS/aot_stdlib '
+                          '--start="def __init__(self):" --heads=1,2,3,4',
 }
 # {name: how it was made} of pictures that no command with --out draws
 NOT_DRAWN = {
@@ -75,51 +73,35 @@ class AssetsConfig:
 
 
 def main(words):
+    """Draw all pictures of COMMANDS that can be drawn, and say why others stay as they are."""
     c = AssetsConfig(**check(collect(words), AssetsConfig))
     if not Path(c.out).is_dir():
         raise Mistake(f'{c.out} is no folder; give another --out')
-    possible = {}
-    staying = dict(NOT_DRAWN)
+    for name in COMMANDS:  # before any work
+        figures.check_free(Path(c.out) / name, c.overwrite, endings=[Path(name).suffix])
+
     for name, command in COMMANDS.items():
         words_of_command = shlex.split(command.replace('RUNS', c.runs))
-        missing = missing_runs(words_of_command)
-        if missing:
-            staying[name] = f'python {shlex.join(words_of_command)}, without {", ".join(missing)}'
+        typed = f'python {shlex.join(words_of_command)}'
+        problem = draw(Path(c.out) / name, words_of_command)
+        if problem:
+            print(f'{name} stays: {typed} ended with: {problem}', flush=True)
         else:
-            # a mistake stops the command here, before any work
-            figures.check_free(Path(c.out) / name, c.overwrite, endings=[Path(name).suffix])
-            possible[name] = words_of_command
-
-    for name, words_of_command in possible.items():
-        picture = Path(c.out) / name
-        draw(picture, words_of_command)
-        print(f'{picture}: python {shlex.join(words_of_command)}', flush=True)
-    for name, reason in sorted(staying.items()):
-        print(f'{name} stays: {reason}')
-
-
-def missing_runs(words):
-    """The runs that the words of a command name with --ckpt or --beside and that do not exist."""
-    missing = []
-    for word in words:
-        name, _, value = word.partition('=')
-        if name in ('--ckpt', '--beside'):
-            for run in value.split(','):
-                if not (Path(run) / 'config.json').exists():
-                    missing.append(run)
-    return missing
+            print(f'{name}: {typed}', flush=True)
+    for name, origin in NOT_DRAWN.items():
+        print(f'{name} stays: {origin}')
 
 
 def draw(picture, words):
     """Run the command that draws a picture, in a new process, as if somebody typed it. The picture
-    alone is copied to its place, not the table that the command writes beside it. Raises Mistake,
-    with the error message of the command, if the command fails."""
+    alone is copied to its place, not the table that the command writes beside it. Returns the error
+    message of the command, '' if there is none."""
     script, *settings = words
     with tempfile.TemporaryDirectory() as folder:
         new_picture = Path(folder) / picture.name
         command = [sys.executable, str(HERE / script), *settings, f'--out={new_picture}']
         process = subprocess.run(command, capture_output=True, text=True)
-        if process.returncode != 0:
-            raise Mistake(f'no {picture}: python {shlex.join(words)} ended with: '
-                          f'{process.stderr.strip()}')
-        shutil.copy(new_picture, picture)
+        if process.returncode == 0:
+            shutil.copy(new_picture, picture)
+            return ''
+        return process.stderr.strip()

@@ -11,13 +11,6 @@ from weights import runs
 
 MARKERS = 'osD^vPX'  # as many as colours
 MANY = 20  # a line of more points than that has few markers
-STYLES = (  # of the thin lines to compare with
-    ':',
-    '-.',
-    (0, (6, 2)),
-    (0, (1, 4)),
-    (0, (8, 2, 1, 2, 1, 2)),
-)
 
 
 def panels(width, height, count, **settings):
@@ -32,25 +25,21 @@ def lines(axis, rows, name, x, y, **labels):
     """Draw rows of a table, {column: value} each, as lines with markers. name: the column whose
     different values become a line each; x, y: the columns along the two axes. labels: further
     settings of the axis."""
-    names = dict.fromkeys(row[name] for row in rows)
-    for i, line_name in enumerate(names):
+    # where lines lie on each other, the larger markers of the lower one still show
+    axis.set_prop_cycle(color=plots.COLOURS, linestyle=figures.DASHES, marker=list(MARKERS),
+                        markersize=(10, 8, 6, 4, 4, 4, 4))
+    for line_name in dict.fromkeys(row[name] for row in rows):
         points = [(row[x], row[y]) for row in rows if row[name] == line_name]
-        style = i % len(MARKERS)
-        marked = list(range(len(points)))
+        marked = None  # all points
         if len(points) > MANY:  # the first two points, and every eighth
             marked = [0, 1, *range(8, len(points), 8)]
-        # where lines lie on each other, the larger markers of the lower one still show
-        size = max(4, 10 - 2 * style)
-        axis.plot(*zip(*points), label=line_name, color=plots.COLOURS[style],
-                  linestyle=figures.DASHES[style], marker=MARKERS[style], markersize=size,
-                  markevery=marked)
+        axis.plot(*zip(*points), label=line_name, markevery=marked)
 
     axis_settings = {'xlabel': x, 'ylabel': y} | labels
     axis.set(**axis_settings)
     is_counted = all(isinstance(row[x], int) for row in rows)
     if is_counted and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(plots.whole_numbers())
-    figures.plain_numbers(axis)
 
 
 def title_of(nets, layer=0):
@@ -81,29 +70,34 @@ def picture_grid(side, row_names, column_names, title='', right=0.2):
                            subplot_kw={'xticks': [], 'yticks': []})
 
     for axis, name in zip(axes[:, 0], row_names):
-        axis.set_ylabel(name, fontsize='small', rotation=0, ha='right', va='center')
+        axis.set_ylabel(plots.verbatim(name), fontsize='small', rotation=0, ha='right',
+                        va='center')
     for axis, name in zip(axes[0], column_names):
-        axis.set_title(name, fontsize='small')
+        axis.set_title(plots.verbatim(name), fontsize='small')
     if title:
         figures.headline(figure, title)
     return figure, axes
 
 
-def small_maps(maps, title, side, x, y, bar, xticks, yticks, **colours):
+def small_maps(maps, title, side, x, y, bar, xticks, yticks, groups=1, **colours):
     """A figure of maps, {title: array}, `side` inches each, with one bar of colours for all, below
-    a title. Returns the figure, its panels, and the bar. x, y: the names of the two axes, which
-    stand below the last map of a column and left of the first map of a row; bar: the name of the
-    bar; xticks, yticks: (places, names) of the ticks; colours: settings of matplotlib's
-    `imshow`."""
+    a title. Returns the figure, its panels, and the bar. groups: the maps are so many groups of
+    equal size, each of which begins a new row. x, y: the names of the two axes, which stand below
+    the last map of a column and left of the first map of a row; bar: the name of the bar; xticks,
+    yticks: (places, names) of the ticks; colours: settings of matplotlib's `imshow`."""
     most_columns = max(1, int(12 / side))
-    rows = math.ceil(len(maps) / most_columns)
-    columns = math.ceil(len(maps) / rows)  # so that all rows are about as long
+    maps_of_group = len(maps) // groups
+    rows_of_group = math.ceil(maps_of_group / most_columns)
+    columns = math.ceil(maps_of_group / rows_of_group)  # so that all rows are about as long
+    rows = groups * rows_of_group
     width = side * columns + 1.9
     height = (side + 0.6) * rows + 0.6
     figure = plots.empty_figure(width, height, 'compressed')
 
     axes = []
-    for place, (name, values) in enumerate(maps.items(), 1):
+    for i, (name, values) in enumerate(maps.items()):
+        group, place = divmod(i, maps_of_group)
+        place += 1 + group * rows_of_group * columns
         axis = figure.add_subplot(rows, columns, place, xlabel=x, ylabel=y)
         axes.append(axis)
         image = axis.imshow(values, **colours)
@@ -112,7 +106,7 @@ def small_maps(maps, title, side, x, y, bar, xticks, yticks, **colours):
         axis.set_yticks(*yticks)
         axis.tick_params(labelsize=9, length=2)
         axis.label_outer()
-    colour_bar = figure.colorbar(image, ax=axes, label=bar, extend='max')
+    colour_bar = figure.colorbar(image, ax=axes, label=bar, extend='max', aspect=40)
     figures.headline(figure, title)
     return figure, axes, colour_bar
 
@@ -146,7 +140,8 @@ def draw_line(axis, net, values, column):
         style = {'markersize': 10.5 - number / 2, 'linestyle': '--', 'fillstyle': 'none'}
     else:
         style = {'markersize': 7 - number / 2, 'linestyle': '-'}
-    axis.plot(layers, mean, label=net.label, color=net.colour, marker=MARKERS[number], **style)
+    axis.plot(layers, mean, label=plots.verbatim(net.label), color=net.colour,
+              marker=MARKERS[number], **style)
     axis.fill_between(layers, mean - spread, mean + spread, alpha=0.15, linewidth=0,
                       color=net.colour)
 
@@ -182,7 +177,7 @@ def over_layers(nets, values_of_nets, shown, levels=None, draw=draw_line):
 
 def draw_levels(axis, levels, column):
     """Draw thin lines at those of the levels {name: {column: height}} that have this column."""
-    for (name, heights), style in zip(levels.items(), STYLES):
+    for (name, heights), style in zip(levels.items(), figures.DASHES[1:]):
         if column in heights:
             axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style, label=name)
 

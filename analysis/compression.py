@@ -14,6 +14,7 @@ from analysis.charts import lines, over_layers, panels
 from analysis.subjects import measured
 from analysis.tables import say_rows, say_table, span
 from analysis.theory import TheoryConfig, shipped_attention
+from engine.plots import verbatim
 
 
 # ---- with the true subspaces --------------------------------------------------------------------
@@ -157,7 +158,7 @@ def draw_paths(c, rows, best_rows):
     number of tokens."""
     figure, axes = panels(13.2, 5.2, 3)
     lines(axes[0], rows, 'method', 'step', 'rate', ylim=(0, None),
-          title=f'R^c in the true subspaces,\n{c.tokens} tokens in {c.d} dimensions',
+          title=f'$R^c$ in the true subspaces,\n{c.tokens} tokens in {c.d} dimensions',
           ylabel='nats a token, eq. (8)')
     lines(axes[1], rows, 'method', 'step', 'snr', ylim=(0, None),
           title='signal to noise\nof the same tokens',
@@ -268,7 +269,7 @@ def draw_rate_changes(c, nets):
     # three columns
     panel_titles = {}
     for suffix, measure in RATE_COLUMNS.items():
-        title = f'R^c before a layer (ring), after its attention, after it:\n{measure}'
+        title = f'$R^c$ before a layer (ring), after its attention, after it:\n{measure}'
         panel_titles[suffix] = (title, 'nats')
     return over_layers(nets, values_of_nets, panel_titles, draw=draw_layer_lines)
 
@@ -309,5 +310,5 @@ def draw_layer_lines(axis, net, values, suffix):
     # the three points of layer l are at l, l + 0.35 and l + 0.7, so that lines do not touch
     x_of_points = torch.tensor([[0], [0.35], [0.7]]) + layer_numbers  # (3, L)
     style = '-' if net.kind == 'trained' else '--'
-    axis.plot(x_of_points, rates, color=net.colour, linestyle=style, label=net.label, marker='o',
-              markevery=[0], fillstyle='none')
+    axis.plot(x_of_points, rates, color=net.colour, linestyle=style, marker='o', markevery=[0],
+              fillstyle='none', label=verbatim(net.label))

@@ -62,8 +62,9 @@ def drawn(counts, names, network):
     axis.set(xlabel='taken for', ylabel='true class')
     figures.headline(figure, f'{network}\n{accuracy:.1%} are right')
     if n <= MOST_NAMED:
-        axis.set_xticks(range(n), names, rotation=90, fontsize='small')
-        axis.set_yticks(range(n), names, fontsize='small')
+        shown = [plots.verbatim(name) for name in names]
+        axis.set_xticks(range(n), shown, rotation=90, fontsize='small')
+        axis.set_yticks(range(n), shown, fontsize='small')
     if has_counts:
         for i, j in np.argwhere(counts):
             colour = 'white' if shares[i, j] > 0.5 else 'black'

@@ -1,7 +1,9 @@
 """Runs side by side: training and validation loss over steps, over data seen, and over time.
-`curves` is a command of analyze.py that reads nothing but logs.
+`curves` is a command of analyze.py that reads the log of each run, and from its config.json the
+name of its dataset.
 """
 from dataclasses import dataclass
+from pathlib import Path
 
 from analysis import figures
 from analysis.tables import say_table
@@ -9,6 +11,7 @@ from engine import plots
 from engine.checkpoint import read_log
 from engine.mistakes import Mistake
 from engine.settings import check, split
+from weights.runs import read_config
 
 AXES = {  # {column of the log: what stands along the horizontal axis}
     'step': 'steps',
@@ -63,17 +66,27 @@ def say_losses(runs):
     say_table(('validation loss', 'last', 'at step', 'seen', 'seconds', 'best', 'at step'), table)
 
 
+def dataset_of(folder):
+    """The dataset of a run, or words for a folder that holds a log alone."""
+    if not (Path(folder) / 'config.json').exists():
+        return 'an unknown dataset'
+    return read_config(folder).settings['dataset']
+
+
 def figure_of_losses(runs, logarithmic):
-    """A figure with training losses above validation losses, over each of the AXES. runs: {folder:
-    rows of its log}; logarithmic: whether the horizontal axes are."""
+    """A figure with training losses above validation losses, over each of the AXES. Its title names
+    the dataset. If the runs have different ones, the legend says which run has which. runs:
+    {folder: rows of its log}; logarithmic: whether the horizontal axes are."""
     figure = plots.empty_figure(13, 8)
     axes = figure.subplots(2, len(AXES), sharey=True, sharex='col')
     names = figures.told_apart(runs)
+    datasets = {folder: dataset_of(folder) for folder in runs}
+    if len(set(datasets.values())) > 1:
+        names = {folder: f'{names[folder]}, on {datasets[folder]}' for folder in runs}
     labels = {plots.loss_label(rows) for rows in runs.values()}
     unit = ''  # if the runs have losses of different kinds, these share no unit
     if labels == {'loss, nats'}:
         unit = ', nats'
-    scale = 'symlog' if logarithmic else 'linear'
     kinds = (
         ('train', f'training loss{unit}', ''),
         ('val', f'validation loss{unit}', '.'),
@@ -82,9 +95,13 @@ def figure_of_losses(runs, logarithmic):
         for axis, column in zip(row_axes, AXES):
             for folder, rows in runs.items():
                 points = [(row[column], row['loss']) for row in rows if row['split'] == kind]
-                axis.plot(*zip(*points), label=names[folder], marker=marker)
-            axis.set(xlabel=AXES[column], ylabel=label, xscale=scale)
+                axis.plot(*zip(*points), label=plots.verbatim(names[folder]), marker=marker)
+            axis.set(xlabel=AXES[column], ylabel=label)
+            if logarithmic:
+                axis.set_xscale('symlog', linthresh=1)  # there is a place for step 0
+                axis.xaxis.get_major_locator().set_params(numticks=6)  # their numbers fit
             axis.label_outer()
-    figures.plain_numbers(*axes.flat)
+    different_datasets = dict.fromkeys(datasets.values())
+    figures.headline(figure, f'losses on {", ".join(different_datasets)}')
     figures.legend_below(figure, axes.flat)
     return figure

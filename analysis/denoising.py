@@ -129,7 +129,7 @@ def draw_denoising(c):
             summaries.append(summary(name, regime, promised_factor, ratios, noise_passing))
             points += curve_points(name, setting, ratios)
         lines(axis, points, 'curve', 'layer', 'ratio', ylim=(0, None), ylabel='',
-              title=f'{regime_words},\neta = {eta:g}, delta = {" and ".join(deltas)}')
+              title=f'{regime_words},\n$\\eta$ = {eta:g}, $\\delta$ = {" and ".join(deltas)}')
 
     # only the first panel has a label
     axes[0].set_ylabel('signal to noise over that\nbefore the first layer')
@@ -262,7 +262,7 @@ def draw_signal_to_noise(c, nets):
     print(f'here attention denoises in {(factors > 1).sum()} of {len(factors)} layers; Theorem 1 '
           'says in all, with the true subspaces and W tied to them')
     panel_titles = {
-        'before': ('signal to noise before a layer, Z^l, in its subspaces',
+        'before': (r'signal to noise before a layer, $Z^\ell$, in its subspaces',
                    'ratio, eq. (6), clusters together'),
         'factor': ('what the attention step multiplies it by', 'factor'),
     }

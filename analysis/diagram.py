@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from analysis import figures
+from analysis.theory import shipped_ista
 from engine import plots
 from engine.settings import check, collect
-from model_crate import ISTA, CRATEConfig, attention
+from model_crate import attention
 
 BLUE, ORANGE = plots.COLOURS[:2]
 GREY = '#707070'
@@ -58,12 +59,10 @@ def sparsify(d=16):
     than in a network: eta lambda is 0.36 instead of 0.01.
     """
     generator = torch.Generator().manual_seed(5)
-    ista = ISTA(CRATEConfig(n_embd=d, n_head=1, eta=0.6, lam=0.6))
-    ista.D.data = torch.eye(d)
+    ista = shipped_ista(torch.eye(d), eta=0.6, lam=0.6)
     z = 0.45 * torch.randn(d, generator=generator)
     z[[3, 8, 12]] = torch.tensor([1.6, 1.1, 1.9])                   # numbers above the threshold
-    with torch.no_grad():
-        return z, ista(z)
+    return z, ista(z)
 
 
 # ---- the drawing --------------------------------------------------------------------------------
@@ -85,7 +84,7 @@ def draw():
 
     draw_title(canvas, 5.8, 'A layer of CRATE')
     draw_row(canvas, ABOVE, 'MSSA', BLUE, 'ISTA', ORANGE, second_skip=False)
-    canvas.text(6.0, ABOVE + 0.28, r'$Z^{\ell+1/2}$', parse_math=True, **STYLE)
+    canvas.text(6.0, ABOVE + 0.28, r'$Z^{\ell+1/2}$', **STYLE)
     canvas.text(3.95, 4.28, 'compress: one projection U', color=BLUE, **STYLE)
     canvas.text(8.6, 4.28, 'sparsify: a dictionary D, no skip', color=ORANGE, **STYLE)
     draw_compression(figure.add_axes((0.225, 0.42, 0.21, 0.26)))
@@ -109,24 +108,21 @@ def draw_title(canvas, y, text):
 def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip):
     """The boxes of a layer at height y, from left to right: LN and the first step of the layer,
     then LN and the second step. second_skip: whether the second step has a skip around it."""
-    canvas.text(0.55, y, r'$Z^{\ell}$', parse_math=True, **STYLE | {'fontsize': 17})
-    draw_arrow(canvas, 0.85, 1.7, y)
+    canvas.text(0.55, y, r'$Z^{\ell}$', **STYLE | {'fontsize': 17})
     draw_box(canvas, 2.1, y, 'LN', 'black', 0.4)
-    draw_arrow(canvas, 2.5, 3.2, y)
     draw_box(canvas, 3.95, y, first, first_colour, 0.75)
-    draw_arrow(canvas, 4.7, 5.25, y)
     draw_skip(canvas, 1.15, 5.45, y)
-    draw_arrow(canvas, 5.65, 6.35, y)
     draw_box(canvas, 6.75, y, 'LN', 'black', 0.4)
-    draw_arrow(canvas, 7.15, 7.85, y)
     draw_box(canvas, 8.6, y, second, second_colour, 0.75)
+    arrows = [(0.85, 1.7), (2.5, 3.2), (4.7, 5.25), (5.65, 6.35), (7.15, 7.85)]  # from, to
     if second_skip:
-        draw_arrow(canvas, 9.35, 9.9, y)
         draw_skip(canvas, 5.95, 10.1, y)
-        draw_arrow(canvas, 10.3, 10.95, y)
+        arrows += [(9.35, 9.9), (10.3, 10.95)]
     else:
-        draw_arrow(canvas, 9.35, 10.95, y)
-    canvas.text(11.4, y, r'$Z^{\ell+1}$', parse_math=True, **STYLE | {'fontsize': 17})
+        arrows += [(9.35, 10.95)]
+    for start, end in arrows:
+        draw_arrow(canvas, (start, y), (end, y))
+    canvas.text(11.4, y, r'$Z^{\ell+1}$', **STYLE | {'fontsize': 17})
 
 
 def draw_box(canvas, x, y, text, colour, half_width):
@@ -138,8 +134,8 @@ def draw_box(canvas, x, y, text, colour, half_width):
     canvas.text(x, y, text, color=colour, weight='bold', **STYLE)
 
 
-def draw_arrow(canvas, start, end, y):
-    canvas.annotate('', (end, y), (start, y), arrowprops=dict(arrowstyle='-|>', color='black'))
+def draw_arrow(canvas, start, end):
+    canvas.annotate('', end, start, arrowprops=dict(arrowstyle='-|>', color='black'))
 
 
 def draw_skip(canvas, start, end, y):
@@ -149,8 +145,7 @@ def draw_skip(canvas, start, end, y):
     canvas.text(end, y, '+', **STYLE)
     top = y + 0.6
     canvas.plot([start, start, end], [y, top, top], color='black', linewidth=1)
-    canvas.annotate('', (end, y + RADIUS), (end, top),
-                    arrowprops=dict(arrowstyle='-|>', color='black'))
+    draw_arrow(canvas, (end, top), (end, y + RADIUS))
 
 
 def draw_compression(panel):

@@ -178,7 +178,8 @@ def draw_diffusion(c):
 
     figure, axes = panels(8.4, 4.8, 1)
     lines(axes[0], trip_rows, 'what', 'kappa', 'value', xscale='log', yscale='log',
-          title=f'errors, with kappa x layers = {c.depth:g}', ylabel='distance, of |Z|')
+          title=rf'errors, with $\kappa$ x layers = {c.depth:g}', xlabel=r'$\kappa$',
+          ylabel=r'distance, of $\|Z\|$')
     axes[0].legend(fontsize='small')
     return figure, trip_rows + law_rows
 

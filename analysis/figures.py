@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
-from engine.plots import LETTERS, save_picture
+from engine.plots import LETTERS, save_picture, verbatim
 from engine.writing import write_file
 
 # two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
@@ -60,7 +60,7 @@ def write_table(path, rows):
 
 def headline(figure, title):
     """Write a title above a figure, and widen the figure if the title needs that."""
-    figure.suptitle(title)
+    figure.suptitle(verbatim(title))
     figure.set_figwidth(max(figure.get_figwidth(), width_of(title)))
 
 
@@ -81,20 +81,6 @@ def legend_below(figure, panels, title=None):
     columns = max(1, int(figure.get_figwidth() / widest))
     figure.legend(entries.values(), entries.keys(), loc='outside lower center', fontsize='small',
                   ncols=min(columns, len(entries)), title=title, title_fontsize='small')
-
-
-def plain_numbers(*panels):
-    """Write numbers such as 0.01, not 10^-2, along the logarithmic axes of panels. Call it when all
-    is drawn."""
-    from matplotlib import ticker
-    for panel in panels:
-        for axis in (panel.xaxis, panel.yaxis):
-            low, high = axis.get_view_interval()
-            if axis.get_scale() == 'log' and high < 200 * low:  # powers of ten would be too few
-                axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            if axis.get_scale() != 'linear':
-                axis.set_major_formatter('{x:g}')
-                axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def told_apart(paths):

@@ -16,7 +16,7 @@ def draw(errors, models, title, table):
     rows = []
     for name, (mean, error) in errors.items():
         style = '-' if name in models else '--'
-        line, = axis.plot(mean, style, label=labels.get(name, name))
+        line, = axis.plot(mean, style, label=plots.verbatim(labels.get(name, name)))
         low = mean - 2 * error
         high = mean + 2 * error
         axis.fill_between(range(len(mean)), low, high, color=line.get_color(), alpha=0.2)

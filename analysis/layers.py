@@ -87,18 +87,26 @@ def inside(model, *inputs):
 @torch.no_grad()
 def tokens_of_forward(model, inputs):
     """The tokens (1, N, d) that each layer gets in model(*inputs), for the first sample alone."""
-    sent = []
+    with calls_of(*model.layers) as calls, torch.random.fork_rng(devices=[]):
+        model(*[part[:1] for part in inputs])
+    return [tokens for tokens, _ in calls]
+
+
+@contextlib.contextmanager
+def calls_of(*modules):
+    """In this block, a list of the calls of modules by this thread: (first argument, result)
+    each."""
+    calls = []
     thread = threading.get_ident()
 
-    def record(layer, arguments):
-        if threading.get_ident() == thread:
-            sent.append(arguments[0])
+    def record(module, arguments, result):
+        if threading.get_ident() == thread:  # another thread may call this network meanwhile
+            calls.append((arguments[0], result))
 
-    with contextlib.ExitStack() as hooks, torch.random.fork_rng(devices=[]):
-        for layer in model.layers:
-            hooks.enter_context(layer.register_forward_pre_hook(record))
-        model(*[part[:1] for part in inputs])
-    return sent
+    with contextlib.ExitStack() as hooks:  # they are removed when the block ends
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(record))
+        yield calls
 
 
 def same(a, b):
@@ -110,32 +118,17 @@ def watch(layer, z):
     """Send tokens z (B, N, d) through a layer. Returns what its attention gets and returns, what
     its second half gets (the input of `norm2`), and the tokens after the layer. Raises Mistake if
     the layer does not call each of them once."""
-    calls = []
-    halves = []
-    thread = threading.get_ident()
-
-    def record(attention, inputs, output):
-        if threading.get_ident() == thread:  # another thread may call this network meanwhile
-            calls.append((inputs[0], output))
-
-    def record_half(norm, inputs):
-        if threading.get_ident() == thread:
-            halves.append(inputs[0])
-
-    with contextlib.ExitStack() as hooks:  # they are removed when the block ends
-        hooks.enter_context(layer.attn.register_forward_hook(record))
-        has_second_half = getattr(layer, 'norm2', None) is not None
-        if has_second_half:
-            hooks.enter_context(layer.norm2.register_forward_pre_hook(record_half))
+    # a layer without a second half is seen as one whose second half gets what the layer returns
+    second_half = getattr(layer, 'norm2', None) or layer
+    with calls_of(layer.attn) as of_attention, calls_of(second_half) as of_half:
         after = layer(z)
-    if not has_second_half:
-        halves = [after]
-    if len(calls) != 1 or len(halves) != 1:
-        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(calls)} times and its `norm2` '
-                      f'{len(halves)} times, and must call each once to be measured; see '
+    if len(of_attention) != 1 or len(of_half) != 1:
+        raise Mistake(f'{type(layer).__name__} calls its `attn` {len(of_attention)} times and its '
+                      f'`norm2` {len(of_half)} times, and must call each once to be measured; see '
                       'docs/extend.md')
-    normed, update = calls[0]
-    return normed, update, halves[0], after
+    normed, update = of_attention[0]
+    half = after if second_half is layer else of_half[0][0]
+    return normed, update, half, after
 
 
 def sparsifier(layer):
@@ -304,7 +297,7 @@ def codes(step):
     return step.after
 
 
-def layer_measures(step, measure='paper', part='value', threshold=0.0):
+def layer_measures(step, measure='paper', part='value'):
     """R^c in nats, the share of non-zeros and the objective of one layer: {'rate', 'sparsity',
     'objective'}, each (B,), a number for each sample.
 
@@ -313,7 +306,7 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
     projected tokens of unit norm and without the square of eps.
 
     The sparsity is that of Z^(l+1), or of the codes of a layer that decodes them. A dense layer has
-    none. Numbers of at most `threshold` in size count as zeros.
+    none.
 
     The objective is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's
     ISTA, or with CRATE's 0.1 if it has none.
@@ -321,7 +314,7 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
     A layer without `attn` has the numbers of measures_without_attention instead.
     """
     if step.attention is None:
-        return measures_without_attention(step, threshold)
+        return measures_without_attention(step)
     U = bases(step.attention, part)                                     # (K, d, p)
     numbers = {}
 
@@ -333,30 +326,25 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
         raise Mistake(f"measure='{measure}' is unknown; choose paper or released")
 
     if not is_dense(step.layer):
-        numbers['sparsity'] = measures.nonzeros(without_small(codes(step), threshold))
+        numbers['sparsity'] = measures.nonzeros(codes(step))
 
-    z = without_small(step.after, threshold)
+    z = step.after
     ista = getattr(step.layer, 'ista', None)
     lam = getattr(ista, 'lam', 0.1)
     numbers['objective'] = measures.objective(z, z[:, None] @ U, lam)
     return numbers
 
 
-def measures_without_attention(step, threshold):
+def measures_without_attention(step):
     """What can be said of a layer that has no `attn`, and so no subspaces: the coding rate R of its
     tokens, in nats per token, the share of their non-zeros, and the mean of their norms. Each is
     (B,), a number for each sample."""
     z = step.after
     return {
         'coding_rate': measures.coding_rate(z),
-        'sparsity': measures.nonzeros(without_small(z, threshold)),
+        'sparsity': measures.nonzeros(z),
         'norm': z.norm(dim=-1).mean(-1),
     }
-
-
-def without_small(z, threshold):
-    """z, where numbers of at most `threshold` in size are set to zero."""
-    return torch.where(z.abs() > threshold, z, 0)
 
 
 def telemetry(model, task):

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import normalize
 
 from analysis.charts import lines, panels
-from analysis.measures import compressed_rate_gradient, gaussian, random_bases
+from analysis.measures import coding_rate, compressed_rate_gradient, gaussian, random_bases
 from analysis.tables import say_rows, say_table
 from analysis.theory import Shared, shipped_ista
 
@@ -25,17 +25,20 @@ SHARP = 1 / 8  # the least that is a bound
 
 def rate(Z, alpha):
     """R(Z), eq. (77): 1/2 logdet(I + alpha Z^T Z). Z (.., N, d) -> (..)."""
-    eye = torch.eye(Z.size(-2), dtype=Z.dtype)
-    return torch.logdet(eye + alpha * Z @ Z.mT) / 2
+    return coding_rate(Z, precision(Z, alpha))
 
 
 def rate_gradient(Z, alpha):
-    """The gradient of R at Z (N, d), eq. (78) -> (N, d). It is eq. (9) of one subspace with
-    U = I."""
-    N, d = Z.shape
-    eye = torch.eye(d, dtype=Z.dtype)[None]
-    eps = (d / (N * alpha)) ** 0.5  # so that p / (N eps^2) = alpha
-    return compressed_rate_gradient(Z, eye, eps)
+    """The gradient of R at Z (.., N, d), eq. (78) -> (.., N, d). It is eq. (9) of one subspace
+    with U = I."""
+    eye = torch.eye(Z.size(-1), dtype=Z.dtype)[None]
+    return compressed_rate_gradient(Z, eye, precision(Z, alpha))
+
+
+def precision(Z, alpha):
+    """The eps of eqs. (7) and (9) for which d / (N eps^2) is alpha."""
+    N, d = Z.shape[-2:]
+    return (d / (N * alpha)) ** 0.5
 
 
 def phi(Z, alpha, lam):
@@ -71,18 +74,10 @@ def layer(Z0, alpha, lam, D=None):
 
 # ---- the curvature ------------------------------------------------------------------------------
 
-def second_derivative(Z, Delta, alpha):
-    """The Hessian of R at Z applied to Delta, eqs. (95) and (96). Both (.., N, d) -> (.., N, d)."""
-    eye = torch.eye(Z.size(-2), dtype=Z.dtype)
-    inverse = torch.linalg.inv(eye + alpha * Z @ Z.mT)  # (.., N, N)
-    mixed = Delta @ Z.mT + Z @ Delta.mT  # (.., N, N)
-    return alpha * inverse @ Delta - alpha ** 2 * inverse @ mixed @ inverse @ Z
-
-
 def curvatures(Z, alpha):
     """The smallest and the largest eigenvalue of the Hessian of R at Z (N, d), over alpha."""
-    units = torch.eye(Z.numel(), dtype=Z.dtype).view(-1, *Z.shape)  # (N d, N, d)
-    hessian = second_derivative(Z, units, alpha).flatten(1)  # (N d, N d)
+    hessian = torch.func.jacfwd(rate_gradient)(Z, alpha)                # (N, d, N, d)
+    hessian = hessian.view(Z.numel(), Z.numel())
     eigenvalues = torch.linalg.eigvalsh(hessian) / alpha  # in ascending order
     return eigenvalues[0], eigenvalues[-1]
 
@@ -143,7 +138,7 @@ def draw_majorizer(c):
 
     figure, axes = panels(8.4, 4.6, 1)
     lines(axes[0], rows, 'phi', 'step', 'value', xscale='symlog',
-          title='phi, eq. (77), step by step; first the layer')
+          title=r'$\phi$, eq. (77), step by step; first the layer')
     axes[0].legend(fontsize='small')
     return figure, rows
 

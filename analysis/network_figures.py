@@ -14,8 +14,9 @@ from analysis.subjects import (drawn_pictures, measured, pictures, pixels, token
                                which_layer)
 from analysis.tables import say_walks
 from engine.mistakes import Mistake
+from engine.plots import verbatim
 from tasks import augment
-from tasks.pictures import sight
+from tasks.pictures import part_seen, sight
 
 # the columns of `layers` that the theory is about
 COLUMNS_OF_THEORY = 'rate', 'sparsity', 'objective'
@@ -27,7 +28,7 @@ def draw_layers(c, nets):
     """Draw R^c, sparsity and the objective of every layer: CRATE, Figures 3, 4, 5 and 12, and
     eq. (1)."""
     def measure(step):
-        return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
+        return layers.layer_measures(step, c.measure, c.part or 'value')
 
     values_of_nets = measured(c, nets, 256, measure)
     shown = {}
@@ -36,11 +37,8 @@ def draw_layers(c, nets):
         if is_measured and c.show in ('', column):
             shown[column] = title_and_unit
     if not shown:
-        if c.show == 'sparsity':
-            reason = 'nothing in it sets numbers to zero; give --show=rate'
-        else:
-            reason = 'its layers have no attention; give --show=sparsity'
-        raise Mistake(f'{nets[0].name} has no {c.show} to show: {reason}')
+        raise Mistake(f'{nets[0].name} has no {c.show} to show; leave --show out to see what it '
+                      'has')
 
     say_walks(nets, values_of_nets, *shown)
     # the theory is about layers of CRATE, and says nothing about others
@@ -54,18 +52,16 @@ def draw_layers(c, nets):
 
 def titles_of_measures(c):
     """{column: (title, unit)} of all that layers.layer_measures can measure."""
-    tokens = 'after attention, Z^(l+1/2), eps = 0.5'
+    tokens = r'after attention, $Z^{\ell+1/2}$, $\epsilon = 0.5$'
     if c.measure == 'released':
-        tokens = 'before attention, LN(Z^l), as released, eps = 0.01'
-    counted = 'Z^(l+1)'
-    if c.threshold > 0:
-        counted = f'Z^(l+1), |z| > {c.threshold:g}'
+        tokens = r'before attention, LN($Z^\ell$), as released, $\epsilon = 0.01$'
+    after = r'after the layer, $Z^{\ell+1}$'
     return {
-        'rate': (f'coding rate {tokens}', 'R^c, nats'),
-        'sparsity': (f'share of non-zeros after the layer, {counted}', 'share'),
-        'objective': ('R - R^c - lambda |Z|_0 after the layer, Z^(l+1)', 'eq. (1)'),
+        'rate': (f'coding rate {tokens}', '$R^c$, nats'),
+        'sparsity': (f'share of non-zeros {after}', 'share'),
+        'objective': (rf'$R - R^c - \lambda \|Z\|_0$ {after}', 'eq. (1)'),
         # of layers without attention
-        'coding_rate': ('coding rate R after the layer, Z^(l+1)', 'R, nats'),
+        'coding_rate': (f'coding rate $R$ {after}', '$R$, nats'),
         'norm': ('mean norm of a token after the layer', 'norm'),
     }
 
@@ -243,6 +239,8 @@ def draw_attention(c, nets):
     heads = which_heads(c, layers.attentions(net.model)[l - 1])
     if net.reads == 'images':
         return attention_in_pictures(c, nets, l, heads)
+    if c.over:
+        raise Mistake(f'{net.name} reads text; leave --over out')
     return attention_in_text(c, nets, l, heads)
 
 
@@ -267,15 +265,23 @@ def attention_in_pictures(c, nets, l, heads):
         row_names += [in_lines(name), 'random\nweights']
     column_names = ['picture', *(f'head {k}' for k in heads)]
     side = min(1.4, 12 / len(column_names))
+    drawn = augment.visible(x)
+    parts = [None] * len(shown)
+    if c.over:
+        # each photo has its own resolution, up to 720 pixels
+        longest = max(max(picture.shape) for _, picture in shown)
+        side = min(6, max(1.4, longest / 120))
+        drawn = [augment.drawable(picture) for _, picture in shown]
+        parts = [part_seen(picture, net.model, net.run) for _, picture in shown]
     title = title_of(nets, l)
     words = sight(c.image, net.model, net.run) if c.image else ''
     if words:
         print(words)
         title += '\n' + words.replace('; ', '\n')
     figure, axes = picture_grid(side, row_names, column_names, title, right=1.7)
-    for b, picture in enumerate(augment.visible(x)):
-        draw_heads(axes[2 * b], picture, maps[b], top)
-        image = draw_heads(axes[2 * b + 1], picture, random_maps[b], top)
+    for b, picture in enumerate(drawn):
+        draw_heads(axes[2 * b], picture, parts[b], maps[b], top)
+        image = draw_heads(axes[2 * b + 1], picture, parts[b], random_maps[b], top)
     # short lines, because a figure of one picture is not high
     bar = f'attention of the\nclass token ({equal_weight:.1%}\nif all are alike)'
     # any image will do for the bar, because all have one scale
@@ -304,14 +310,27 @@ def in_lines(name):
     return name[:20].replace(', ', '\n')
 
 
-def draw_heads(axes, picture, maps, top):
+def draw_heads(axes, picture, part, maps, top):
     """Draw a row of panels: a picture, and beside it the map of each head. In the corner of a map
-    stands its largest number. maps: (heads, down, across); top: the number at which the colours
-    end. Returns what `imshow` gives for the last map, because a bar of colours needs it."""
+    stands its largest number. part: None, or what part_seen gives for the picture. Then the maps
+    lie over this part of the picture, in a frame. maps: (heads, down, across); top: the number at
+    which the colours end. Returns what `imshow` gives for the last map, because a bar of colours
+    needs it."""
+    from matplotlib.patches import Rectangle
     axes[0].imshow(picture)
     box = {'color': 'black', 'alpha': 0.6, 'pad': 1.5}
+    colours = {'cmap': figures.FROM_BLACK, 'vmin': 0, 'vmax': top}
+    if part is not None:
+        left, above, width, height = part
+        # a pixel is as wide as 1, and its middle has whole coordinates
+        colours['extent'] = (left - 0.5, left + width - 0.5, above + height - 0.5, above - 0.5)
+        colours['alpha'] = 0.6
     for axis, weights in zip(axes[1:], maps):
-        image = axis.imshow(weights.numpy(), cmap=figures.FROM_BLACK, vmin=0, vmax=top)
+        image = axis.imshow(weights.numpy(), **colours)
+        if part is not None:
+            axis.imshow(picture, zorder=-1)  # below the map
+            axis.add_patch(Rectangle((left - 0.5, above - 0.5), width, height, fill=False,
+                                     edgecolor='white'))
         axis.text(0.04, 0.05, f'{weights.max():.1%}', transform=axis.transAxes, color='white',
                   fontsize='x-small', bbox=box)
     return image
@@ -338,12 +357,12 @@ def attention_in_text(c, nets, l, heads):
         for k, weights in zip(heads, of_heads):
             weights = weights.where(weights > 0, torch.nan)  # stays white
             shown[f'{prefix}head {k}'] = weights.numpy()
-    ticks = (range(len(labels)), labels)
-    side = max(2.6, 0.16 * len(labels))
+    ticks = (range(len(labels)), [verbatim(label) for label in labels])
+    side = max(2.4, 0.14 * len(labels))
     figure, axes, colour_bar = small_maps(
         shown, title_of(nets, l), side=side, x='token that is averaged', y='token',
-        bar="share of a token's attention", xticks=ticks, yticks=ticks, vmin=0, vmax=top,
-        cmap=figures.FROM_BLACK)
+        bar="share of a token's attention", xticks=ticks, yticks=ticks, groups=2, vmin=0,
+        vmax=top, cmap=figures.FROM_BLACK)
     colour_bar.ax.yaxis.set_major_formatter(percentage)
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)

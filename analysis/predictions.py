@@ -208,8 +208,8 @@ def draw(out, panels, title):
     for number, panel in enumerate(panels, 1):
         axis = figure.add_subplot(down, across, number, xticks=[], yticks=[])
         axis.imshow(panel.pixels)
-        axis.set_title(f'{panel.above:.22}', fontsize='small')
-        axis.set_xlabel(panel.below, fontsize='small', color=panel.colour)
+        axis.set_title(plots.verbatim(f'{panel.above:.22}'), fontsize='small')
+        axis.set_xlabel(plots.verbatim(panel.below), fontsize='small', color=panel.colour)
     if {panel.colour for panel in panels} & {RIGHT, WRONG}:
         title += '\nguesses in blue are right, those in orange wrong'
     figures.headline(figure, title)

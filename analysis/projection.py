@@ -221,6 +221,7 @@ def draw_fields(arrows, points):
         axis.quiver(*points.T, *scaled.T, angles='xy', color='C0')
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
-        axis.set(aspect='equal', xticks=[], yticks=[], title=name)
+        axis.set(aspect='equal', xticks=[], yticks=[],
+                 title=name.replace('-grad R^c', r'$-\nabla R^c$'))
     figure.supxlabel('arrows: where a token goes; orange lines: the subspaces')
     return figure

@@ -252,13 +252,14 @@ def draw_errors(rows):
     """The figure: errors over sigma, on the left those from E[z | x], on the right those from z."""
     figure, axes = panels(12, 5.2, 2)
     titles_and_units = {
-        'from E[z | x]': ('error of what the proof puts\nin the place of the best estimate', '|z|'),
-        'from z': ('what denoisers leave of the noise;\n1 = all of it', '|sigma w|'),
+        'from E[z | x]': ('error of what the proof puts\nin the place of the best estimate',
+                          r'$\|z\|$'),
+        'from z': ('what denoisers leave of the noise;\n1 = all of it', r'$\|\sigma w\|$'),
     }
     for axis, (compared, (title, unit)) in zip(axes, titles_and_units.items()):
         rows_of_panel = [row for row in rows if row['compared'] == compared]
         lines(axis, rows_of_panel, 'name', 'sigma', 'error', title=title,
-              xlabel='sigma, size of the noise', ylabel=f'distance {compared}, over {unit}',
+              xlabel=r'$\sigma$, size of the noise', ylabel=f'distance {compared}, over {unit}',
               xscale='log', yscale='log')
         axis.legend(fontsize='small')
     return figure

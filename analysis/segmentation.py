@@ -6,21 +6,26 @@ A mask that is found is a set of cells of a grid, which are patches or pixels. A
 as numbers: how many pixels of an object lie in each cell. So the overlap of a mask of patches and
 an object is exact. Pixels that a dataset marks as UNKNOWN do not count.
 """
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image, ImageColor
 
 from analysis import layers
 from analysis.charts import over_layers, picture_grid
 from analysis.maskcut import CORNERS, maskcut, numbered
-from analysis.subjects import MOST_DRAWN, batches, choose, pixels, which_layer
+from analysis.subjects import MOST_DRAWN, batches, choose, drawn_pictures, pixels, which_layer
 from analysis.tables import mean_and_spread, say_rows, say_table
+from engine.mistakes import Mistake
 from engine.plots import COLOURS
 from engine.settings import check_ranges
+from engine.writing import write_file
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
-from tasks.pictures import named
+from tasks.pictures import named, part_seen
 from weights.runs import title_of
 
 CUTS = 'key', 'query', 'value', 'token', 'none'
@@ -161,36 +166,32 @@ def area_below(hits, certainty, n_objects):
 
 # ---- guesses without a network ------------------------------------------------------------------
 
-def two_means(x, steps=20):
-    """Pictures (n, H, W, C) split into two groups of pixels by their colours: bool (n, H, W), True
-    for the group that has fewer of the corners, or if both have two, for the smaller one. Lloyd's
+def two_means(picture, steps=20):
+    """A picture (H, W, C) split into two groups of pixels by their colours: bool (H, W), True for
+    the group that has fewer of the corners, or if both have two, for the smaller one. Lloyd's
     algorithm, which begins with the darkest and the brightest pixel."""
-    flat = x.flatten(1, 2).float()                                      # (n, N, C)
-    brightness = flat.mean(-1)
-    ends = torch.stack((brightness.argmin(1), brightness.argmax(1)), 1)             # (n, 2)
-    means = flat.gather(1, ends[..., None].expand(-1, -1, flat.size(2)))            # (n, 2, C)
+    flat = picture.flatten(0, 1).float()                                # (N, C)
+    brightness = flat.mean(1)
+    means = torch.stack((flat[brightness.argmin()], flat[brightness.argmax()]))     # (2, C)
     for _ in range(steps):
-        nearest = torch.cdist(flat, means).argmin(-1)                   # (n, N), 0 or 1
-        groups = torch.stack((nearest == 0, nearest == 1), 1).float()   # (n, 2, N)
-        means = (groups @ flat) / groups.sum(-1, keepdim=True).clamp_min(1)
+        nearest = torch.cdist(flat, means).argmin(1)                    # (N,), 0 or 1
+        groups = torch.stack((nearest == 0, nearest == 1)).float()      # (2, N)
+        means = groups @ flat / groups.sum(1, keepdim=True).clamp_min(1)
 
-    second = (nearest == 1).unflatten(1, x.shape[1:3])                  # (n, H, W)
-    corners = second.movedim(0, -1)[CORNERS].sum(0)                     # (n,), 0 to 4
-    share = second.float().mean((1, 2))
-    second_is_background = (corners > 2) | ((corners == 2) & (share > 0.5))         # (n,)
-    return torch.where(second_is_background[:, None, None], ~second, second)
+    second = (nearest == 1).view(picture.shape[:2])                     # (H, W)
+    corners = second[CORNERS].sum()
+    if corners > 2 or (corners == 2 and second.float().mean() > 0.5):
+        return ~second  # the second group is the background
+    return second
 
 
-def connected(masks, most):
-    """The largest connected parts of masks, bool (n, H, W), where neighbours lie left, right, above
-    and below: bool (n, most, H, W), the largest first, empty where there are fewer."""
-    parts = []
-    for mask in masks:
-        numbers = numbered(mask)                                        # (H, W)
-        sizes = numbers.flatten().bincount(minlength=most + 1)
-        largest = 1 + sizes[1:].topk(most).indices  # without 0, the outside
-        parts.append(numbers == largest[:, None, None])
-    return torch.stack(parts)
+def connected(mask, most):
+    """The largest connected parts of a mask, bool (H, W), where neighbours lie left, right, above
+    and below: bool (most, H, W), the largest first, empty where there are fewer."""
+    numbers = numbered(mask)                                            # (H, W)
+    sizes = numbers.flatten().bincount(minlength=most + 1)
+    largest = 1 + sizes[1:].topk(most).indices  # without 0, the outside
+    return numbers == largest[:, None, None]
 
 
 def guesses_of(net, picture, numbers, M):
@@ -207,22 +208,21 @@ def guesses_of(net, picture, numbers, M):
     pixels_of_patch = H * W / object_pixels.size(-1)
     share = object_pixels / pixels_of_patch                             # (1, M, N)
     share_of_all = share.sum(1, keepdim=True)
-    by_colour = two_means(augment.denormalize(pixels(net, [picture])).cpu())        # (1, H, W)
-    middle = torch.zeros(1, 1, H, W, dtype=torch.bool)
-    middle[..., H // 4:H - H // 4, W // 4:W - W // 4] = True
-    everything = torch.ones_like(middle)
+    by_colour = two_means(augment.denormalize(pixels(net, [picture]))[0].cpu())     # (H, W)
+    middle = torch.zeros(1, H, W, dtype=torch.bool)
+    middle[:, H // 4:H - H // 4, W // 4:W - W // 4] = True
 
     def score_pixels(masks):
-        return score_masks(masks.flatten(2), pixel_is_object, pixel_is_known)
+        return score_masks(masks.flatten(1)[None], pixel_is_object, pixel_is_known)
 
     middle_scores = score_pixels(middle)
-    everything_scores = score_pixels(everything)
+    everything_scores = score_pixels(torch.ones_like(middle))
     return {
         'the patches that objects cover most of': (
             score_masks(share_of_all > 0.5, object_pixels, known),
             score_masks(share > 0.5, object_pixels, known)),
         'two groups of pixels by colour': (
-            score_pixels(by_colour[:, None]),
+            score_pixels(by_colour[None]),
             score_pixels(connected(by_colour, 3))),
         'the middle, half as wide and high': (middle_scores, middle_scores),
         'the whole picture': (everything_scores, everything_scores),
@@ -430,88 +430,136 @@ HEAD_COLOUR = COLOURS[5]
 
 def draw_objects(c, nets):
     """Draw the same pictures for each network: the patches of the head that finds the objects best,
-    and MaskCut's objects, each in a colour. Returns the figure, and the rows of its table."""
-    check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
-    images, chosen = choose(c, nets[0], c.num_samples or 6)
-    shown = list(named(images, chosen))
-    true_masks = [truth(net, images, chosen) for net in nets]
-    row_names = ['the picture and\nits true masks']
+    and MaskCut's objects, each in a colour. The user's own pictures have no true masks that could
+    choose a head, so the attention of all heads together is drawn. Returns the figure, and the rows
+    of its table."""
+    if c.masks_to and c.cut == 'none':
+        raise Mistake('--masks_to is for the masks of MaskCut; leave --cut=none out')
+    if c.masks_to and Path(c.masks_to).exists() and not c.overwrite:
+        raise Mistake(f'{c.masks_to} exists; give another --masks_to, or --overwrite=true to write '
+                      'there')
+    if c.image:
+        shown = drawn_pictures(c, nets[0], 6)
+        H, W = nets[0].model.config.image_size
+        true_masks = [torch.zeros(len(shown), H, W, dtype=torch.uint8)] * len(nets)
+        first_row = 'the picture'
+        heads = 'all heads together'
+        numbers = 'share of the picture'
+    else:
+        check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
+        images, chosen = choose(c, nets[0], c.num_samples or 6)
+        shown = list(named(images, chosen))
+        true_masks = [truth(net, images, chosen) for net in nets]
+        first_row = 'the picture and\nits true masks'
+        heads = 'the best head,\nwhich is chosen for each picture by its true mask'
+        numbers = 'intersection over union'
+
+    row_names = [first_row]
     for net in nets:
         layer = which_layer(c, net.model)
         row_name = title_of(net.label, net.run, layer, len(net.model.layers))
         row_names.append(row_name.replace(', ', '\n'))
     no_names = [''] * (2 * len(shown))  # of columns, two for each picture
-    title = (f'left of each pair: the patches with {c.share:.0%} of the attention of the best '
-             'head,\nwhich is chosen for each picture by its true mask; numbers: intersection '
-             'over union')
+    title = (f'left of each pair: the patches with {c.share:.0%} of the attention of {heads};\n'
+             f'numbers: {numbers}')
     figure, axes = picture_grid(1.25, row_names, no_names, title)
 
-    # the first row
     visible = augment.visible(pixels(nets[0], shown))
-    for i, numbers in enumerate(numbers_of_objects(true_masks[0])):
+    for i, true in enumerate(numbers_of_objects(true_masks[0])):
         axes[0, 2 * i].imshow(visible[i])
-        paint(axes[0, 2 * i + 1], visible[i], numbers, 'true masks', MASK_COLOURS)
+        if c.image:
+            axes[0, 2 * i + 1].set_visible(False)
+        else:
+            paint(axes[0, 2 * i + 1], visible[i], true, 'true masks', MASK_COLOURS)
 
     # a row for each network
     rows = []
     means = []
     for net, true, row_axes in zip(nets, true_masks, axes[1:]):
-        of_net, mean_head, mean_cut = draw_network(c, net, shown, true, row_axes)
+        of_net, mean_head, mean_cut, cuts = draw_network(c, net, shown, true, row_axes)
         rows += of_net
         means.append((net.name, mean_head, mean_cut))
-    say_table(('mean intersection over union', 'best head', 'each of MaskCut'), means)
+        if c.masks_to and net is nets[0]:
+            write_masks(c, net, shown, cuts)
+    say_table((f'mean {numbers}', 'heads' if c.image else 'best head', 'each of MaskCut'), means)
 
     height = figure.get_figheight()
     figure.set_figheight(height + 0.3 * len(axes) + 0.7)  # for titles, and for the legend
-    n_cuts = 0
-    right_panel = ''
-    if c.cut != 'none':
-        n_cuts = c.masks
-        right_panel = '; right: MaskCut'
-    explain_colours(figure, true_masks[0], n_cuts)
-    print(f'left of each pair: patches that hold {c.share:.0%} of the attention of the best head'
-          f'{right_panel}')
+    n_cuts = 0 if c.cut == 'none' else c.masks
+    explain_colours(figure, max(n_cuts, int(numbers_of_objects(true_masks[0]).max())))
+    print(title)
     return figure, rows
 
 
 def draw_network(c, net, shown, true, axes):
     """Draw what a network finds in pictures into a row of panels, two for each picture: the patches
-    of the best head, and MaskCut's masks. shown: [(name, picture)]; true: their true masks
-    (n, H, W). Returns the rows of the table, the mean overlap of the best heads, and the mean
-    overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut. In
-    this mean a mask in which MaskCut found no object counts as 0."""
+    of heads, and MaskCut's masks. shown: [(name, picture)]; true: their true masks (n, H, W).
+    Returns the rows of the table; the mean overlap of the best heads with all objects; the mean
+    overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut;
+    and which of MaskCut's masks each patch belongs to, uint8 (n, down, across), 0 for none. In the
+    means a mask in which MaskCut found no object counts as 0. For the user's own pictures, shares
+    of the picture stand in place of overlaps."""
     x = pixels(net, shown)
     visible = augment.visible(x)
     l = which_layer(c, net.model)
     steps = list(layers.inside(net.model, x))
     of_layer = maps_and_masks(c, steps[l - 1], net.patches)
     object_pixels, known = pixels_in_cells(true, net.patches)
-    of_heads = score_masks(of_layer['head'], object_pixels, known)
-    head_iou, best_heads = of_heads.iou.max(1)                          # (n,) each
-    cut_iou = None
-    mean_cut = ''
-    if 'cut' in of_layer:
-        of_cuts = score_masks(of_layer['cut'], object_pixels, known)
-        cut_iou = of_cuts.iou_of_objects.amax(2)                        # (n, masks)
-        mean_cut = cut_iou.mean()
+    heads = of_layer['head']                                            # (n, K, N)
+    if c.image:
+        heads = layers.top_mass(of_layer['maps'].mean(1, keepdim=True), c.share)    # (n, 1, N)
+    of_heads = score_masks(heads, object_pixels, known)
+    cuts = of_layer.get('cut', heads[:, :0])                            # (n, masks, N)
+    of_cuts = score_masks(cuts, object_pixels, known)
+    if c.image:
+        column = 'covers'
+        head_scores = of_heads.covers
+        cut_scores = of_cuts.covers
+    else:
+        column = 'iou'
+        head_scores = of_heads.iou
+        cut_scores = of_cuts.iou_of_objects.amax(2)                     # (n, masks)
+    head_scores, best_heads = head_scores.max(1)                        # (n,) each
+    # MaskCut's masks do not overlap
+    numbers = cuts * torch.arange(1, 1 + cuts.size(1))[:, None]         # (n, masks, N)
+    numbers = numbers.sum(1).byte().unflatten(1, net.patches)           # (n, down, across)
 
     rows = []
     for i, k in enumerate(best_heads.tolist()):
         row = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
-        rows.append(row | {'masks': f'head {k + 1}', 'iou': head_iou[i]})
-        of_head = of_layer['head'][i, k].byte().view(net.patches)
-        paint(axes[2 * i], visible[i], of_head, f'head {k + 1}: {head_iou[i]:.2f}', [HEAD_COLOUR])
-
-        if cut_iou is None:
+        name = 'all heads' if c.image else f'head {k + 1}'
+        rows.append(row | {'masks': name, column: head_scores[i]})
+        of_head = heads[i, k].byte().view(net.patches)
+        paint(axes[2 * i], visible[i], of_head, f'{name}: {head_scores[i]:.2f}', [HEAD_COLOUR])
+        for m, score in enumerate(cut_scores[i], 1):
+            rows.append(row | {'masks': f'cut {m}', column: score})
+        if c.cut == 'none':
             axes[2 * i + 1].set_visible(False)
-            continue
-        for m, iou in enumerate(cut_iou[i], 1):
-            rows.append(row | {'masks': f'cut {m}', 'iou': iou})
-        # MaskCut's masks do not overlap: the number of the mask of each patch, 0 for none
-        numbers = of_layer['cut'][i] * torch.arange(1, c.masks + 1)[:, None]        # (masks, N)
-        of_patches = numbers.amax(0).view(net.patches)
-        paint(axes[2 * i + 1], visible[i], of_patches, 'MaskCut', MASK_COLOURS)
-    return rows, head_iou.mean(), mean_cut
+        else:
+            paint(axes[2 * i + 1], visible[i], numbers[i], 'MaskCut', MASK_COLOURS)
+    mean_cut = '' if c.cut == 'none' else cut_scores.mean()
+    return rows, head_scores.mean(), mean_cut, numbers
+
+
+def write_masks(c, net, shown, numbers):
+    """Write a PNG file for each picture, as large as the picture: in each pixel the number of the
+    mask that it belongs to, 0 for none, and UNKNOWN where the network does not see the picture.
+    shown: [(name, picture)]; numbers: of each patch, uint8 (n, down, across)."""
+    folder = Path(c.masks_to)
+    folder.mkdir(parents=True, exist_ok=True)
+    palette = [0, 0, 0]
+    for colour in MASK_COLOURS:
+        palette += ImageColor.getrgb(colour)
+    palette += [255] * (768 - len(palette))  # all other numbers are white
+    for (name, picture), of_patches in zip(shown, numbers.numpy()):
+        left, top, width, height = part_seen(picture, net.model, net.run)
+        of_part = Image.fromarray(of_patches).resize((width, height), Image.Resampling.NEAREST)
+        mask = Image.new('P', (picture.shape[1], picture.shape[0]), UNKNOWN)
+        mask.putpalette(palette)
+        mask.paste(of_part, (left, top))
+        file = folder / f'{name.replace("/", "_")}.png'
+        write_file(file, partial(mask.save, format='PNG'), 'wb')
+    print(f'{folder}: {len(shown)} masks')
 
 
 def paint(axis, picture, numbers, title, colours):
@@ -527,18 +575,11 @@ def paint(axis, picture, numbers, title, colours):
     axis.set_title(title, fontsize='small')
 
 
-def explain_colours(figure, true, n_cuts):
+def explain_colours(figure, n_masks):
     """Write a legend below a figure: the colour of a head's patches, and those of the masks of a
-    picture. true: the true masks that are drawn (n, H, W); n_cuts: how many masks MaskCut looks
-    for, 0 without MaskCut."""
+    picture, of which there are up to n_masks."""
     from matplotlib.patches import Patch
-    most_objects = int(numbers_of_objects(true).max())
-    n_masks = max(most_objects, n_cuts)
     entries = [Patch(color=HEAD_COLOUR, alpha=0.65, label="the head's patches")]
     for m, colour in enumerate(MASK_COLOURS[:n_masks], 1):
-        if n_cuts > 0:
-            name = f'mask {m} of a picture, true or of MaskCut'
-        else:
-            name = f'true mask {m} of a picture'
-        entries.append(Patch(color=colour, alpha=0.65, label=name))
+        entries.append(Patch(color=colour, alpha=0.65, label=f'mask {m} of a picture'))
     figure.legend(handles=entries, loc='outside lower center', ncols=2, fontsize='small')

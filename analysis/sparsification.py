@@ -109,7 +109,7 @@ def draw_objectives(axis, name, norm2, rows):
     axis.axhline(rows[0]['objective_of_zero'], color='grey', linestyle=':', linewidth=1,
                  label='codes Z = 0')
     lines(axis, rows, 'step_size', 'step', 'objective', xscale='symlog', yscale='log',
-          title=f'{name} dictionary,\n2/|D|^2 = {2 / norm2:.3g}',
+          title=f'{name} dictionary,\n$2/\\|D\\|^2$ = {2 / norm2:.3g}',
           xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)')
     axis.label_outer()
 
@@ -168,7 +168,7 @@ def draw_lasso(c, nets):
                              'share'),
     }
     if any('eta_norm2' in values for values in values_of_nets):
-        panel_titles['eta_norm2'] = ('step size for the dictionary', 'eta |D|^2')
+        panel_titles['eta_norm2'] = ('step size for the dictionary', r'$\eta \|D\|^2$')
     say_walks(nets, values_of_nets, *panel_titles)
 
     shares = values_of_nets[0]['share_of_the_way'].mean(1)  # (L,)

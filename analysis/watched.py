@@ -6,7 +6,7 @@ from engine.checkpoint import read_log
 
 # telemetry: {name in the log: title of its panel}
 WATCHED = {
-    'rate': 'coding rate R^c, nats',
+    'rate': 'coding rate $R^c$, nats',
     'nonzeros': 'share of non-zeros',
     'objective': 'objective, eq. (1)',  # of CRATE
 }

@@ -205,7 +205,6 @@ def draw(path, x, y, curves, dashed=(), **axes):
     axis.set(xlabel=x, ylabel=y, **axes)
     if x.startswith('step') and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(whole_numbers())
-    figures.plain_numbers(axis)
     figures.legend_below(figure, [axis])
     figure.savefig(path)
     print(f'  {path}')

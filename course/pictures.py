@@ -44,7 +44,7 @@ SIDE = 32                           # pixels on each side of a drawn shape
 PATCH = 4                           # pixels on each side of a patch
 GRID = SIDE // PATCH                # patches on each side of a drawn shape
 # settings of matplotlib; texts may have formulas between $ signs
-LESSON_STYLE = {'text.parse_math': True, 'font.size': 12, 'figure.dpi': PIXELS_PER_INCH}
+LESSON_STYLE = {'font.size': 12, 'figure.dpi': PIXELS_PER_INCH}
 
 
 # ---- what several lessons need ------------------------------------------------------------------

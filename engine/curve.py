@@ -34,7 +34,7 @@ def draw_losses(panel, run_name, rows):
     top = max(late) + margin
     panel.set_ylim(min(late) - margin, top)
     panel.set(xlabel='step', ylabel=plots.loss_label(rows),
-              title=f'{run_name}, {rows[-1]["step"]:,} steps')
+              title=f'{plots.verbatim(run_name)}, {rows[-1]["step"]:,} steps')
     if any(row['loss'] > top for row in rows):
         panel.set_xlabel(f'step; losses before step {start:,.0f} lie above')
     panel.xaxis.set_major_locator(plots.whole_numbers())

@@ -31,8 +31,9 @@ def house_style():
         'figure.titlesize': 'medium',
         'font.family': ['DejaVu Sans', *fonts_of_user],
         'font.size': LETTERS,
+        'pdf.fonttype': 42,  # text stays text that can be selected; conferences refuse type 3
         'savefig.dpi': 120,
-        'text.parse_math': False,  # a $ in the name of a folder stays a $
+        'svg.hashsalt': 'nanocrate',  # the same figure has the same bytes
     }
     with matplotlib.style.context(['default', ours]):
         yield
@@ -45,16 +46,26 @@ def empty_figure(width, height, layout='constrained'):
     return Figure(figsize=(width, height), layout=layout)
 
 
+def verbatim(name):
+    """A name that a user chose, such as that of a folder, as matplotlib writes it unchanged. It
+    takes what stands between two $ for a formula."""
+    return name.replace('$', r'\$')
+
+
 def save_picture(path, figure):
-    """Write a figure. A label may be the name of a file, with bytes that are no text. matplotlib
-    refuses them, so they become escapes. What matplotlib warns of becomes a line. Mostly our font
-    lacks letters of a label, such as those of Chinese, so the line says how to name another."""
+    """Write a figure, the same figure with the same bytes. A label may be the name of a file, with
+    bytes that are no text. matplotlib refuses them, so they become escapes. What matplotlib warns
+    of becomes a line. Mostly our font lacks letters of a label, such as those of Chinese, so the
+    line says how to name another."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
         text = label.get_text().encode('utf-8', 'backslashreplace')
         label.set_text(text.decode())
     ending = Path(path).suffix[1:].lower()
+    # the names under which these formats keep the time of writing
+    times = {'pdf': {'CreationDate': None}, 'svg': {'Date': None}}
+    metadata = times.get(ending)
     with warnings.catch_warnings(record=True) as noticed:
-        write_file(path, lambda f: figure.savefig(f, format=ending), 'wb')
+        write_file(path, lambda f: figure.savefig(f, format=ending, metadata=metadata), 'wb')
     if noticed:
         print(f'{path}: {noticed[0].message} If letters are missing, name an installed font that '
               'has them in a file matplotlibrc in this folder, with a line such as '

@@ -1,5 +1,10 @@
-"""What a program does before it loads torch: it checks that the libraries are installed, and it
-sets two things of the C libraries, unless the user has set them.
+"""What a program does before it loads torch: it checks that the libraries are installed, it forgets
+which window matplotlib should draw in, and it sets two things of the C libraries, unless the user
+has set them.
+
+A notebook names its own backend of matplotlib in MPLBACKEND, also for the programs that it starts.
+matplotlib cannot be imported where this backend is not installed. We draw files alone, so we need
+no backend.
 
 OpenMP's threads wait for each other in a loop that keeps the core busy. If another program uses
 that core, training seems to hang. With GOMP_SPINCOUNT a thread sleeps after so many rounds of the
@@ -25,6 +30,7 @@ def prepare_process():
     """Only programs call this: to import our files must change nothing for those who have a process
     of their own, such as a notebook."""
     check_libraries()
+    os.environ.pop('MPLBACKEND', None)
     if not set_by_user('OMP_', 'GOMP_'):
         os.environ['GOMP_SPINCOUNT'] = '20000'
     if platform.libc_ver()[0] == 'glibc' and not set_by_user('MALLOC_'):

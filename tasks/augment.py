@@ -289,10 +289,14 @@ def denormalize(x):
 
 
 def visible(x):
-    """Normalized pictures (B, C, H, W) as one can draw them, a uint8 array (B, H, W, 3): the first
-    three channels. If there are fewer, the first channel is shown as grey."""
-    pictures = denormalize(x).cpu().numpy()                      # (B, H, W, C)
-    if x.size(1) >= 3:
+    """Normalized pictures (B, C, H, W) as one can draw them, a uint8 array (B, H, W, 3)."""
+    return drawable(denormalize(x).cpu().numpy())
+
+
+def drawable(pictures):
+    """Pictures, an array (.., C), as one can draw them, (.., 3): the first three channels. If there
+    are fewer, the first channel is shown as grey."""
+    if pictures.shape[-1] >= 3:
         return pictures[..., :3]
     return pictures[..., [0, 0, 0]]
 

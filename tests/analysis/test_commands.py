@@ -148,7 +148,7 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
 
 REFUSED = [  # a command, a network and words, of which the last is named; or words, and what is named
     *'''attention crate --layer=4|attention crate --heads=3|layers crate --show=both|layers crate --measure=released2
-    layers crate --heads=1|layers crate --threshold=nan|subspaces vit --part=foo|pca crate --label=cow
+    layers crate --heads=1|segment crate --tau=nan|subspaces vit --part=foo|pca crate --label=cow
     layers crate --dataset=text|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
     attention gpt2 --image={place}/FOLDER|attention crate --start=abc|page aot_text --image={place}/FOLDER
     layers crate --image={place}/runs|layers crate --out=x.csv|layers crate --etta=1|layers crate --n_head=4
@@ -156,7 +156,8 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     denoise - --out=no/where.png|denoise - --num_samples=3
     augment - --n_layer=3|augment - --out=x.txt|curves - --out=y.what|curves - --outt=y.png'''
     .replace('|', '\n').splitlines(),
-    ('layers aot_text --show=sparsity', '--show=rate'), ('layers gpt2 --dataset=letters', 'tokenizer'),
+    ('layers aot_text --show=sparsity', '--show'), ('attention gpt2 --over=true', '--over'),
+    ('objects crate --masks_to={place}', '--overwrite=true'), ('objects crate --cut=none --masks_to=new', '--cut=none'), ('layers gpt2 --dataset=letters', 'tokenizer'),
     ('layers crate --beside={place}/runs/gpt2', 'runs/gpt2'), ('layers gpt2 --beside={place}/runs/letters', 'letters'),
     ('page crate --beside={place}/runs/vit,{place}/runs/mean', 'runs/mean'),
     ('denoise crate --beside={place}/runs/vit', 'model_vit'), ('layers crate --device=cuda:99', '--device=auto'),

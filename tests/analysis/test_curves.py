@@ -2,10 +2,13 @@
 import json
 
 import pytest
-from helpers import fails
+from helpers import ROOT, fails
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 import analyze
 from analysis import figures
+from engine import plots
 
 
 def a_run(folder, losses, per_step=10, splits=('train', 'val')):
@@ -40,6 +43,41 @@ def test_legends_name_runs_without_folders_if_that_tells_them_apart():
         return list(figures.told_apart(paths).values())
     assert names('/x/out/a', 'out/b', '/tmp/c/', 'out/d/best.safetensors') == ['a', 'b', 'c', 'd'] and names() == []
     assert names('x/a', 'y/a', 'b', 'a/') == ['x/a', 'y/a', 'b', 'a/']
+
+
+@pytest.mark.parametrize('factor', [1, 3e2, 1e7])
+def test_numbers_along_logarithmic_axes_do_not_touch(factor, tmp_path, undrawn):
+    rows = [{'step': step, 'split': split, 'loss': 1.0, 'seen': factor * step, 'seconds': step / 50}
+            for step in (0, 10, 1000, 10 ** 6) for split in ('train', 'val')]
+    (tmp_path / 'a').mkdir()
+    (tmp_path / 'a' / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    analyze.main(['curves', f'{tmp_path}/a', f'--out={tmp_path}/x.png', '--log=true'])
+    with plots.house_style():
+        FigureCanvasAgg(undrawn[0]).draw()
+        for panel in undrawn[0].axes[3:]:
+            low, high = panel.get_xlim()
+            shown = [tick.label1 for tick in panel.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+            boxes = [label.get_window_extent() for label in shown if label.get_text()]
+            assert len(boxes) >= 4 and all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))
+
+
+def test_runs_on_different_datasets_say_so(tmp_path, undrawn):
+    config = json.loads((ROOT / 'trained' / 'crate_shapes' / 'config.json').read_text())
+    runs = {}
+    for name, dataset in (('a', 'shapes'), ('b', 'shapes'), ('c', 'other_pictures')):
+        runs[name] = a_run(tmp_path / name, [2.0, 1.0])
+        config['settings']['dataset'] = dataset
+        (tmp_path / name / 'config.json').write_text(json.dumps(config))
+
+    def words_for(*names):
+        analyze.main(['curves', *(runs[name] for name in names), f'--out={tmp_path}/x.png', '--overwrite=true'])
+        legend, = undrawn[-1].legends
+        return undrawn[-1].get_suptitle(), [text.get_text() for text in legend.findobj(Text) if text.get_text()]
+    title, labels = words_for('a', 'b')
+    assert 'shapes' in title and labels == ['a', 'b']
+    title, labels = words_for('a', 'c')
+    assert 'shapes' in title and 'other_pictures' in title
+    assert 'shapes' in labels[0] and 'other_pictures' in labels[1]
 
 
 @pytest.mark.parametrize('losses, line', [([1.0], ''), ([], '{"step": 1, "split"\n')])

@@ -191,7 +191,8 @@ def check_words(figure):
     lay_out(figure)
     page = figure.bbox
     # numbers of ticks that lie beside the axis are there too, but are not drawn
-    shown = [text for text in figure.findobj(Text) if text.get_visible() and re.search('[a-z]{2}', text.get_text())]
+    shown = [text for text in figure.findobj(Text)
+             if text.get_visible() and re.search('[a-z]{2}', re.sub(r'\\[a-z]+', '', text.get_text()))]
     assert len(shown) > 3
     for text in shown:
         box = text.get_window_extent()
@@ -232,6 +233,51 @@ def test_the_loss_has_a_unit_where_it_is_a_cross_entropy():
     assert plots.loss_label([{'loss': 1.0}]) == 'loss'                  # squared errors
 
 
+# ---- files
+
+
+@pytest.mark.parametrize('ending', ['svg', 'pdf'])
+@pytest.mark.parametrize('command', ['diagram', 'reduction --tokens=8'])
+def test_the_same_figure_has_the_same_bytes(command, ending, tmp_path, monkeypatch):
+    files = [tmp_path / f'{name}.{ending}' for name in 'ab']
+    for seconds, file in zip((1e9, 1.5e9), files):
+        monkeypatch.setenv('SOURCE_DATE_EPOCH', f'{seconds:.0f}')      # matplotlib takes it for the time
+        analyze.main([*command.split(), f'--out={file}'])
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_text_of_a_pdf_is_text(tmp_path):
+    analyze.main(['diagram', f'--out={tmp_path}/x.pdf'])
+    content = (tmp_path / 'x.pdf').read_bytes()
+    assert b'/Type3' not in content and b'/CIDFontType2' in content
+
+
+@pytest.mark.parametrize('name', ['a_run', '$5_run', '$a_run$', '$$', r'\$x^{$', '$a$ and $b'])
+def test_names_of_the_user_are_no_formulas(name, tmp_path, undrawn, place, capsys):
+    out = tmp_path / name
+    shutil.copytree(place / 'runs' / 'crate', out)
+    analyze.main(['layers', f'--ckpt={out}', f'--beside={place}/runs/vit', f'--data_dir={place}/data',
+                  '--num_samples=2', f'--out={tmp_path}/x.png'])
+    confused = confusion.drawn(np.eye(2, dtype=int), [name, 'b'], name)
+    for figure in undrawn[-1], confused:
+        lay_out(figure)
+        shown = [text for text in figure.findobj(Text) if name in text.get_text().replace(r'\$', '$')]
+        assert len(shown) >= 2
+        for text in shown:
+            with_math = text.get_window_extent()
+            text.set_parse_math(False)
+            text.set_text(text.get_text().replace(r'\$', '$'))
+            assert text.get_window_extent().width == pytest.approx(with_math.width)
+
+
+def test_formulas_are_typeset(picture):
+    for command in ('layers', 'compress', 'denoise'):
+        for text in picture(command, 'crate', '--num_samples=2').findobj(Text):
+            assert not re.search(r'(^|[^{])\b[ZR]\^[(cl]', text.get_text().split('$')[0])
+    said = ' '.join(written(picture('layers', 'crate', '--num_samples=2')))
+    assert '$R^c$' in said and r'\lambda' in said
+
+
 # ---- matplotlib of the user
 
 MATPLOTLIBRC = """
@@ -252,6 +298,9 @@ path.simplify: False
 savefig.bbox: tight
 savefig.dpi: 50
 savefig.facecolor: black
+text.usetex: True
+svg.fonttype: none
+pdf.fonttype: 3
 xtick.direction: in
 """
 NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'
@@ -308,6 +357,16 @@ def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     assert usual.keys() == user.keys() == commands.keys() | {'lab_pictures.png'}
     different = [name for name in sorted(usual) if usual[name] != user[name]]
     assert different == []
+
+
+@pytest.mark.parametrize('backend', ['nonsense', 'inline', 'module://matplotlib_inline.backend_inline'])
+def test_no_program_needs_the_backend_of_the_user(backend, commands, tmp_path):
+    drawn = ['layers.png', 'x.png', 'y.png', 'run/curve.png'] if backend == 'nonsense' else ['layers.png']
+    folder = tmp_path / 'drawn'
+    folder.mkdir()
+    words = [[str(word) for word in commands[name]] for name in drawn]
+    run_anew(words, folder, PYTHONPATH=str(ROOT), MPLBACKEND=backend)
+    assert all((folder / name).exists() for name in drawn)
 
 
 @pytest.fixture
