@@ -68,6 +68,7 @@ class AnalyzeConfig(SubjectsConfig):
     over: bool = False      # attention: over whole pictures, with a frame around what is seen
     show: str = ''          # layers: rate, sparsity or objective; empty: all that the network has
     measure: str = 'paper'  # layers: R^c of the half step (paper), or as in the released code
+    threshold: float = 0.0  # layers: numbers up to this size count as zeros
     part: str = ''          # of three projections: query, key or value; empty: value, for pca key
     share: float = 0.6      # segment, objects: keep patches with this share of a head's attention
     cut: str = 'key'        # segment, objects: MaskCut of key, query, value or token; none: without
@@ -81,6 +82,7 @@ class AnalyzeConfig(SubjectsConfig):
 
     ranges = {
         'num_samples': (0, None),
+        'threshold': (0, None),
         'batch_size': (1, None),
         'size': (1, None),
         'masks': (1, None),
@@ -100,7 +102,7 @@ MASKS = MANY_SAMPLES - {'image'} | {'layer', 'share', 'cut', 'masks', 'tau'}
 
 COMMANDS = {  # about trained networks: the function that draws, and its settings
     'layers': (network_figures.draw_layers,
-               MANY_SAMPLES | {'show', 'measure', 'part'}),
+               MANY_SAMPLES | {'show', 'measure', 'threshold', 'part'}),
     'subspaces': (network_figures.draw_subspaces, COMMON | {'part', 'directions'}),
     'tokens': (network_figures.draw_tokens, SAMPLES | {'start', 'size'}),
     'attention': (network_figures.draw_attention,

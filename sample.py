@@ -26,7 +26,8 @@ import torch
 from analysis.predictions import likeliest, look_at_pictures
 from engine import settings
 from engine.device import autocast, choose_device, choose_dtype
-from engine.mistakes import Mistake
+from engine.mistakes import Mistake, print_error
+from engine.names import printable
 from request.help import run_program
 from request.trained import from_command_line
 from tasks.prompts import as_utf8, prompt_of, texts_of, until, with_masks
@@ -79,15 +80,15 @@ def look_at_text(c, run, model):
     is: a line may be a stranger's, so it reads no file. After a mistake in a line the next one is
     read."""
     tokenizer = Tokenizer(**run.data['tokenizer'])
-    show = continue_text if model.config.task == 'text' else fill_gaps
+    complete = continue_text if model.config.task == 'text' else fill_gaps
     if not c.interactive:
-        show(c, prompt_of(c.start), tokenizer, model)
+        complete(c, prompt_of(c.start), tokenizer, model)
         return
     for line in typed_lines():
         try:
-            show(c, as_utf8(line), tokenizer, model)
+            complete(c, as_utf8(line), tokenizer, model)
         except Mistake as e:
-            print('error:', e, file=sys.stderr)
+            print_error(e)
 
 
 def typed_lines():
@@ -119,12 +120,18 @@ def continue_text(c, text, tokenizer, model):
     for i in range(c.num_samples):
         if i > 0:
             print('-' * 40)
-        print(text, end='', flush=True)
+        show(text)
         tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k, c.top_p)
         ids = (token.item() for token in tokens)            # token: (1, 1)
         for new_text in until(stop, texts_of(tokenizer, ids)):
-            print(new_text, end='', flush=True)
+            show(new_text)
         print(flush=True)
+
+
+def show(text):
+    """Print a text, or a part of one. A network may write any character, also those that a terminal
+    obeys; such a character becomes an escape."""
+    print(printable(text, keep='\n\t'), end='', flush=True)
 
 
 def fill_gaps(c, text, tokenizer, model):
@@ -144,7 +151,7 @@ def fill_gaps(c, text, tokenizer, model):
         guesses = [f'{tokenizer.decode([token])!r} {p:.1%}' for token, p in best]
         print(f'[MASK] {number}: {", ".join(guesses)}')
         ids[i] = best[0][0]
-    print(tokenizer.decode(ids))
+    show(tokenizer.decode(ids) + '\n')
 
 
 def main(argv):

@@ -2,13 +2,12 @@
 
 A figure of numbers stands beside its table, a file of the same name that ends with .csv.
 """
-import csv
 from pathlib import Path
 
 from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
 from engine.plots import LETTERS, save_picture, verbatim
-from engine.writing import write_file
+from engine.writing import write_table
 
 # two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
 FROM_BLACK = 'inferno'
@@ -49,11 +48,6 @@ def save(picture, figure, columns, rows):
     write_table(table, [columns, *rows])
     save_picture(picture, figure)
     print(f'{picture}, {table}')
-
-
-def write_table(path, rows):
-    """Write rows, of which the first one is the names of the columns, to a .csv file."""
-    write_file(path, lambda f: csv.writer(f, lineterminator='\n').writerows(rows))
 
 
 # ---- titles, axes and legends -------------------------------------------------------------------

@@ -297,7 +297,7 @@ def codes(step):
     return step.after
 
 
-def layer_measures(step, measure='paper', part='value'):
+def layer_measures(step, measure='paper', part='value', threshold=0.0):
     """R^c in nats, the share of non-zeros and the objective of one layer: {'rate', 'sparsity',
     'objective'}, each (B,), a number for each sample.
 
@@ -306,7 +306,7 @@ def layer_measures(step, measure='paper', part='value'):
     projected tokens of unit norm and without the square of eps.
 
     The sparsity is that of Z^(l+1), or of the codes of a layer that decodes them. A dense layer has
-    none.
+    none. Numbers of at most `threshold` in size count as zeros.
 
     The objective is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's
     ISTA, or with CRATE's 0.1 if it has none.
@@ -314,7 +314,7 @@ def layer_measures(step, measure='paper', part='value'):
     A layer without `attn` has the numbers of measures_without_attention instead.
     """
     if step.attention is None:
-        return measures_without_attention(step)
+        return measures_without_attention(step, threshold)
     U = bases(step.attention, part)                                     # (K, d, p)
     numbers = {}
 
@@ -326,25 +326,30 @@ def layer_measures(step, measure='paper', part='value'):
         raise Mistake(f"measure='{measure}' is unknown; choose paper or released")
 
     if not is_dense(step.layer):
-        numbers['sparsity'] = measures.nonzeros(codes(step))
+        numbers['sparsity'] = measures.nonzeros(without_small(codes(step), threshold))
 
-    z = step.after
+    z = without_small(step.after, threshold)
     ista = getattr(step.layer, 'ista', None)
     lam = getattr(ista, 'lam', 0.1)
     numbers['objective'] = measures.objective(z, z[:, None] @ U, lam)
     return numbers
 
 
-def measures_without_attention(step):
+def measures_without_attention(step, threshold):
     """What can be said of a layer that has no `attn`, and so no subspaces: the coding rate R of its
     tokens, in nats per token, the share of their non-zeros, and the mean of their norms. Each is
     (B,), a number for each sample."""
     z = step.after
     return {
         'coding_rate': measures.coding_rate(z),
-        'sparsity': measures.nonzeros(z),
+        'sparsity': measures.nonzeros(without_small(z, threshold)),
         'norm': z.norm(dim=-1).mean(-1),
     }
+
+
+def without_small(z, threshold):
+    """z, where numbers of at most `threshold` in size are set to zero."""
+    return torch.where(z.abs() > threshold, z, 0)
 
 
 def telemetry(model, task):

@@ -28,7 +28,7 @@ def draw_layers(c, nets):
     """Draw R^c, sparsity and the objective of every layer: CRATE, Figures 3, 4, 5 and 12, and
     eq. (1)."""
     def measure(step):
-        return layers.layer_measures(step, c.measure, c.part or 'value')
+        return layers.layer_measures(step, c.measure, c.part or 'value', c.threshold)
 
     values_of_nets = measured(c, nets, 256, measure)
     shown = {}
@@ -56,9 +56,10 @@ def titles_of_measures(c):
     if c.measure == 'released':
         tokens = r'before attention, LN($Z^\ell$), as released, $\epsilon = 0.01$'
     after = r'after the layer, $Z^{\ell+1}$'
+    counted = f'$|z| > {c.threshold:g}$' if c.threshold > 0 else 'non-zeros'
     return {
         'rate': (f'coding rate {tokens}', '$R^c$, nats'),
-        'sparsity': (f'share of non-zeros {after}', 'share'),
+        'sparsity': (f'share of {counted} {after}', 'share'),
         'objective': (rf'$R - R^c - \lambda \|Z\|_0$ {after}', 'eq. (1)'),
         # of layers without attention
         'coding_rate': (f'coding rate $R$ {after}', '$R$, nats'),

@@ -13,7 +13,7 @@ from analysis import figures
 from engine import plots
 from engine.mistakes import Mistake
 from engine.networks import grid
-from engine.writing import write_file
+from engine.writing import write_file, write_table
 from tasks import augment
 from tasks.dataset import check_labelled
 from tasks.imagenet import readable
@@ -126,11 +126,10 @@ def write_guesses(out, pictures, run, model):
         probabilities = probabilities_of(seen(picture, model, run), run, model)
         guesses = guesses_of(probabilities, run, model)
         best_guess, _ = guesses[0]
-        name_in_utf8 = name.encode('utf-8', 'replace').decode('utf-8')  # files may have odd names
         numbers = [f'{p:.6g}' for p in probabilities.tolist()]
-        rows.append([name_in_utf8, readable(label or ''), best_guess, *numbers])
+        rows.append([name, readable(label or ''), best_guess, *numbers])
         print(f'{name}: {in_words(guesses)}')
-    figures.write_table(out, rows)
+    write_table(out, rows)
     print(out)
 
 
@@ -153,7 +152,7 @@ def guesses_of(probabilities, run, model):
 
 def classes_of(run, model):
     """The names of the classes that a network knows. The weights of others come without names."""
-    return run.data['classes'] or [f'class {i}' for i in range(model.config.num_classes)]
+    return run.data.get('classes') or [f'class {i}' for i in range(model.config.num_classes)]
 
 
 def in_words(guesses):

@@ -1,4 +1,5 @@
 """Tables: what is printed in columns, and what stands in a row of a .csv file."""
+from engine.names import printable
 
 
 def plain(value):
@@ -11,7 +12,7 @@ def cell_text(value):
     value = plain(value)
     if isinstance(value, float):
         return f'{value:.4g}'
-    return str(value)
+    return printable(str(value))
 
 
 def say_table(columns, rows):

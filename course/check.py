@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
+from engine.names import printable  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 LESSONS = {int(path.stem[-1]): path for path in sorted(HERE.glob('lesson[0-9].py'))}
@@ -99,7 +100,7 @@ def run_grade(lesson, file, seconds):
     reports = []
     for line in (first_line + out).decode(errors='replace').splitlines():
         try:
-            reports.append(printable(json.loads(line)))
+            reports.append(without_control(json.loads(line)))
         except ValueError:  # the process was stopped in the middle of its last line
             break
     if not reports and not timed_out:
@@ -122,19 +123,14 @@ def kill(process):
     process.kill()
 
 
-def printable(x):
-    """A report without characters that move the cursor of a terminal. The names and exceptions of a
-    student are in it, which may have any."""
+def without_control(x):
+    """A report without control characters. The names and exceptions of a student are in it, which
+    may have any."""
     if isinstance(x, dict):
-        return {key: printable(value) for key, value in x.items()}
+        return {key: without_control(value) for key, value in x.items()}
     if isinstance(x, list):
-        return [printable(value) for value in x]
-    if not isinstance(x, str):
-        return x
-    text = ''
-    for character in x:
-        text += character if character.isprintable() else ascii(character)[1:-1]
-    return text
+        return [without_control(value) for value in x]
+    return printable(x) if isinstance(x, str) else x
 
 
 def value_of(key, reports, default):

@@ -86,6 +86,8 @@ def advice_of(e):
         if program() == 'train.py':
             hint += '; then go on with --init_from=resume, if there is a checkpoint'
         return f'{text}; {hint}'
+    if is_lack_of_processes(e):
+        return f'{text}; end other programs, or raise what `ulimit -a` lists'
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
     if is_lost_reader(e):
@@ -131,11 +133,18 @@ def is_refused(e):
                                                   errno.EIO, errno.ESTALE)
 
 
+def is_lack_of_processes(e):
+    """Whether the system lets this user have no more processes or open files."""
+    return isinstance(e, OSError) and e.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+
+
 def is_lack_of_memory(e):
     if isinstance(e, MemoryError):
         return True
-    words_of_torch = 'out of memory|allocate memory|not enough memory'
-    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
+    words_of_torch = ('out of memory|allocate memory|not enough memory|'
+                      'calculation overflowed|Overflow when unpacking')  # of more than 64 bits
+    says_so = re.search(words_of_torch, str(e)) is not None
+    return isinstance(e, (RuntimeError, TypeError)) and says_so
 
 
 def is_lost_reader(e):

@@ -44,7 +44,8 @@ FILES = ('config.json', 'log.jsonl', 'last.pt', 'best.safetensors', 'curve.png',
 def run_directory(path):
     """The path itself, or its folder if it is a .safetensors file in a run directory."""
     path = Path(path)
-    return path.parent if path.suffix == '.safetensors' else path
+    is_weights = path.suffix == '.safetensors' and not path.is_dir()
+    return path.parent if is_weights else path
 
 
 def run_files(out_dir):
@@ -267,9 +268,14 @@ def log_lines(path):
         raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
     with reading(f'{path} cannot be read', 'make it readable'):
         lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
+    rows_before = set()
     for number, line in enumerate(lines, 1):
         with reading(f'{path}, line {number} is damaged', 'delete that line'):
             row = json.loads(line)
             if not {'step', 'split', 'loss'} <= row.keys() or not isinstance(row['step'], int):
                 raise ValueError('step, split or loss is missing')
+            step_and_split = row['step'], row['split']
+            if step_and_split in rows_before:
+                raise ValueError('a line above it is of the same step')
+            rows_before.add(step_and_split)
             yield row, line + b'\n'

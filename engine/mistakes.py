@@ -8,6 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
+from engine.names import printable
+
 
 class Mistake(ValueError):
     """A mistake of the user, said in one line."""
@@ -98,7 +100,13 @@ def print_or_end(text):
         sys.exit(1)
 
 
-def end_with(line):
+def end_with(text):
     """End the program with one line on standard error."""
-    print('error:', ' '.join(line.split()), file=sys.stderr, flush=True)
+    print_error(text)
     sys.exit(2)
+
+
+def print_error(text):
+    """Print a text, or a Mistake, as one line on standard error."""
+    line = ' '.join(str(text).split())
+    print('error:', printable(line), file=sys.stderr, flush=True)

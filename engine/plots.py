@@ -4,6 +4,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from engine.names import printable
 from engine.writing import write_file
 
 # Okabe and Ito's colours that are visible on white. People who confuse red and green can tell them
@@ -58,8 +59,7 @@ def save_picture(path, figure):
     of becomes a line. Mostly our font lacks letters of a label, such as those of Chinese, so the
     line says how to name another."""
     for label in figure.findobj(lambda artist: hasattr(artist, 'set_text')):
-        text = label.get_text().encode('utf-8', 'backslashreplace')
-        label.set_text(text.decode())
+        label.set_text(printable(label.get_text(), keep='\n'))
     ending = Path(path).suffix[1:].lower()
     # the names under which these formats keep the time of writing
     times = {'pdf': {'CreationDate': None}, 'svg': {'Date': None}}

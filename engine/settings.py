@@ -23,7 +23,8 @@ from engine.mistakes import Mistake
 TYPED = 'the command line'
 SIZE = int | tuple  # of pictures or patches: one number, or height and width
 EXPECTED = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
-            SIZE: 'one or two whole numbers'}
+            SIZE: 'one or two whole numbers', dict: 'an object', list[int]: 'whole numbers',
+            list[str]: 'a list of texts'}
 
 
 class Requested(typing.NamedTuple):
@@ -167,6 +168,9 @@ def cast(value, want, typed):
         return cast_size(value)
     if want is float and type(value) is int:
         return float(value)
+    if typing.get_origin(want) is list and isinstance(value, (list, tuple)):
+        [want_of_item] = typing.get_args(want)
+        return [cast(item, want_of_item, typed) for item in value]
     if type(value) is not want:
         raise ValueError
     return value

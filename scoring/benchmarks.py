@@ -34,7 +34,6 @@ The protocol:
 GPT-2's paper used its own de-tokenizers, and a token <UNK> of its own for <unk>, so its losses are
 not matched exactly.
 """
-import csv
 import json
 import math
 from pathlib import Path
@@ -46,6 +45,7 @@ from tqdm import tqdm
 
 from engine.mistakes import Mistake
 from engine.settings import choice_of
+from engine.writing import write_rows
 from tasks.checksums import digest
 from tasks.files import meta_of
 
@@ -284,7 +284,6 @@ def check_table(path):
 def append(path, row):
     """Add a row to a table of results. A new table begins with the names of its columns."""
     with open(path, 'a', encoding='utf-8', newline='') as f:
-        writer = csv.writer(f, lineterminator='\n')
         if f.tell() == 0:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
+            write_rows(f, [COLUMNS])
+        write_rows(f, [row])

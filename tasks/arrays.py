@@ -3,10 +3,11 @@ them. prepare/arrays.py writes such a dataset.
 """
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tasks import BaseTask
-from tasks.files import open_array, split_meta
+from tasks.files import check_indices, open_array, split_meta
 from tasks.pictures import fixed_places, indices_of_step
 
 
@@ -20,7 +21,8 @@ class ArraySplit:
         self.x = open_array(Path(folder, f'{split}.x.npy'), 'float32', count, *meta['shape'])
         y_path = Path(folder, f'{split}.y.npy')
         if 'classes' in meta:
-            self.y = open_array(y_path, 'int64', count)
+            self.y = np.array(open_array(y_path, 'int64', count))
+            check_indices(self.y, len(meta['classes']), y_path)
         else:
             self.y = open_array(y_path, 'float32', count, meta['num_targets'])
 

@@ -30,8 +30,6 @@ def check_reads(run, meta, folder, name='the network'):
     }
     for what, expected in network_reads.items():
         present = meta.get(what, expected)
-        if what == 'shape' and present is not None:
-            present = tuple(present)
         if present != expected:
             advice = 'give another --dataset'
             if what == 'channels' and expected in (1, 3):
@@ -53,7 +51,7 @@ def check_classes(run, classes, where):
     """Raises Mistake, with the setting that replaces the head, if a classifier knows other classes
     than a dataset."""
     check_labelled(run)
-    known = run.data['classes']
+    known = run.data.get('classes')
     count = run.network.get('num_classes')
     if count != len(classes) or (known is not None and known != classes):
         raise Mistake(f'the network knows {count} classes, {where} has {len(classes)} '

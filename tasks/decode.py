@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from engine.mistakes import reading
+from engine.names import printable
 
 EXTENSIONS = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.webp', '.bmp', '.gif', '.tif', '.tiff',
               '.ppm', '.pgm', '.pbm', '.pnm', '.avif')
@@ -49,8 +50,8 @@ def say_left_out(paths, taken, why):
     left_out = sorted(map(str, set(paths) - set(taken)))
     if left_out:
         more = ', ..' if len(left_out) > 3 else ''
-        print(f'left out {len(left_out):,} ({why}): {", ".join(left_out[:3])}{more}',
-              file=sys.stderr)
+        line = f'left out {len(left_out):,} ({why}): {", ".join(left_out[:3])}{more}'
+        print(printable(line), file=sys.stderr)
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import HERE
+from engine.fields import data_fields
 from engine.mistakes import Mistake, reading, regular
 
 
@@ -44,7 +45,8 @@ def read_meta(folder):
 
 
 def meta_of(folder):
-    """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged."""
+    """meta.json of a dataset; {} if it is not there yet. Raises Mistake if it is damaged, or if a
+    field is missing or of another type."""
     path = Path(folder) / 'meta.json'
     if not path.is_file():
         return {}
@@ -53,7 +55,10 @@ def meta_of(folder):
         # datasets of earlier versions have no checksum
         if 'sha256' in meta and meta['sha256'] != checksum_of(meta):
             raise ValueError('it is not what was written')
-        return meta
+    try:
+        return data_fields(path, meta)
+    except Mistake as e:
+        raise Mistake(f'{path}: {e}; prepare the dataset again') from None
 
 
 def checksum_of(meta):
@@ -83,6 +88,15 @@ def open_array(path, dtype, *shape):
         if array.dtype != dtype or array.shape != shape:
             raise ValueError(f'{array.dtype} {array.shape}, not {dtype} {shape}')
         return array
+
+
+def check_indices(indices, count, place):
+    """Raises Mistake for an index, of a token or of a class, that is none of 0 to count - 1. place:
+    what the message says of where it is."""
+    wrong = indices[(indices < 0) | (indices >= count)]
+    if len(wrong) > 0:
+        raise Mistake(f'{place} has an index {wrong[0]}, which is not from 0 to {count - 1}; '
+                      'prepare the dataset again')
 
 
 def cores():

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.mistakes import Mistake
-from tasks.files import open_array, split_meta
+from tasks.files import check_indices, open_array, split_meta
 from tasks.streams import HIDDEN_TOKENS
 
 
@@ -74,7 +74,9 @@ class TextSplit:
         is block_size. y is one token ahead, and -1 where a token is not to be learnt. draws: a row
         of `draws` for each, in training."""
         places = starts[:, None] + np.arange(self.block_size + 1)           # (B, N + 1)
-        rows = torch.from_numpy(self.tokens()[places].astype(np.int64))
+        rows = self.tokens()[places].astype(np.int64)
+        check_indices(rows, self.vocab_size, self.path)
+        rows = torch.from_numpy(rows)
         x = rows[:, :-1].contiguous()
         y = rows[:, 1:].clone()
         if self.some_counted:

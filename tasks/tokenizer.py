@@ -10,8 +10,9 @@ class Tokenizer:
     it, or a new line.
     mask_id: the token [MASK] of networks that fill gaps, the first after those of the text."""
 
-    def __init__(self, name, alphabet=''):
-        """Raises Mistake for an unknown name, or if GPT-2's tokenizer cannot be downloaded."""
+    def __init__(self, name='', alphabet='', **others):
+        """Raises Mistake for an unknown name, or if GPT-2's tokenizer cannot be downloaded. others:
+        what a file of somebody's own says beside these, and what means nothing here."""
         self.spec = {'name': name}
         if name == 'bytes':
             self.vocab_size = 256

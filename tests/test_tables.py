@@ -70,7 +70,7 @@ def test_each_class_has_a_column_whatever_its_name(classes, files, capsys):
         names = [name.removeprefix('probability_') for name in numbers]
         assert len(row) == 3 + n and len(names) == n and names == (classes or names)
         assert sum(numbers.values()) == pytest.approx(1, abs=1e-4)
-        assert max(numbers, key=numbers.get) == 'probability_' + row['guess']
+        assert max(numbers, key=numbers.get) == 'probability_' + row['guess'].removeprefix("'")
 
 
 def test_folders_have_their_names_and_classes_if_they_are_known(classifier, files, capsys):
@@ -90,7 +90,7 @@ def test_names_with_commas_quotes_and_odd_bytes_stay_one_cell(classifier, files)
         sample.main([*words, f'--image={files}/flat', f'--out={files}/t.csv'])
     with open(files / 't.csv', encoding='utf-8', newline='') as f:  # UTF-8, whatever the names are
         names = {row['picture'] for row in csv.DictReader(f)}
-    assert names == {os.fsencode(name).decode('utf-8', 'replace').replace('\ufffd', '?') for name in os.listdir(files / 'flat')}
+    assert names == {'a,b.png', 'a"b.png', 'caf\\udce9.png', '0.png', '1.png', '2.png'}
 
 
 @pytest.mark.parametrize('name', ['crate', 'crate_mae', 'vit_mae'])

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import typing
 import zipfile
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from engine import HERE, optim
 from engine.checkpoint import (check_new, digest, locked, on_cpu, remove_run, run_directory,
                                weights_of, write_new_weights)
 from engine.distributed import print_main
+from engine.fields import FileFields, check_types, data_fields
 from engine.mistakes import Mistake, reading, regular
-from engine.networks import (SIDES, config_class, config_from, is_config_error, network_class,
-                             num_params, size_in_words)
-from engine.settings import EXPECTED, SIZE, cast, show
+from engine.names import printable
+from engine.networks import (config_class, config_from, is_config_error, network_class, num_params,
+                             size_in_words)
 from engine.writing import rename, write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
@@ -133,8 +133,11 @@ def read_config(out_dir):
         parts = json.loads(regular(path).read_text(encoding='utf-8'), object_hook=with_tuples)
         run = Run(parts['model'], parts['settings'], parts['network'], parts['data'],
                   parts.get('about', ''))
-        check_parts(run)
     try:
+        check_types(vars(run), Run)
+        check_types(run.settings, FileFields)
+        run.data = data_fields(path, run.data)
+        run.about = printable(run.about)
         Config = config_class(run.model)
         new_names = getattr(Config, 'old_names', {})  # {old name: new name}, of its settings
         run.network = {new_names.get(name, name): value for name, value in run.network.items()}
@@ -163,35 +166,6 @@ def no_run(path):
         nearest = difflib.get_close_matches(path.as_posix(), runs, 3, 0)
         hints.append(f'runs here: {", ".join(nearest)}')
     return Mistake(f'no run in {path}; {"; ".join(hints) or "train one: python train.py"}')
-
-
-def check_parts(run):
-    """Raises an exception if an entry of config.json that programs read is missing or of another
-    type."""
-    settings = run.settings
-    data = run.data
-    expected = [(run.model, str), (run.network, dict), (run.about, str), (data['kind'], str),
-                (data.get('tokenizer') or {}, dict), (settings.get('max_iters', 0), int),
-                (settings.get('dataset', ''), str), (settings.get('sparsity', 0), int),
-                (settings.get('seed', 0), int)]
-    expected += [(name, str) for name in data.get('classes') or []]
-    for value, kind in expected:
-        if not isinstance(value, kind):
-            raise TypeError(f'{value!r} where {kind.__name__} is expected')
-
-
-def check_types(network_settings, Config):
-    """Raises Mistake for a setting of a network, {name: value}, that is not of the type of its
-    field. Somebody's own network may have fields of other types, which are not looked at."""
-    types = typing.get_type_hints(Config)
-    for name, value in network_settings.items():
-        want = SIZE if name in SIDES else types.get(name)  # a side: a number, or (height, width)
-        if want not in EXPECTED:
-            continue
-        try:
-            cast(value, want, typed=False)
-        except ValueError:
-            raise Mistake(f'{name}={show(value)}: expected {EXPECTED[want]}') from None
 
 
 def with_tuples(values):
@@ -254,7 +228,8 @@ def restore(run, average, optimizers, scaler):
     if average is not None and run.average:
         average.module.load_state_dict(run.average, strict=False)  # shared weights are there once
         average.n_averaged.fill_(run.step)
-    optim.load_states(optimizers, run.optimizers)
+    with reading('last.pt is of another optimizer than config.json says', 'get both again'):
+        optim.load_states(optimizers, run.optimizers)
 
 
 # ---- a run as that of another network ------------------------------------------------------------

@@ -28,12 +28,12 @@ def hold(path):
     """Let no other process write at `path` before this process has ended. If another process holds
     it, wait for that one; if this one does, go on. Raises Mistake if the folder of `path` cannot be
     written."""
-    path = Path(path).resolve()
     try:
+        path = Path(path).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         lock_file = open(path.with_name(f'.{path.name}.lock'), 'ab')
-    except OSError as e:
-        raise Mistake(f'{path} cannot be written ({e.strerror}); give another --out') from None
+    except (OSError, RuntimeError) as e:  # the latter of a link that leads to itself
+        raise Mistake(f'{path} cannot be written ({e}); give another --out') from None
     LOCKS.append(lock_file)
 
     with contextlib.suppress(ImportError, OSError):  # where there are no locks

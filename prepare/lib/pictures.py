@@ -27,6 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from engine.mistakes import Mistake, regular
+from engine.names import printable
 from lib.files import Growing, new_folder, write_meta
 from lib.inputs import choice, number, tar_named
 from tasks.decode import open_picture, to_8_bits
@@ -282,7 +283,7 @@ def add_pictures(packs, bar):
     for (split, name, label, *mask, _), result in bar:
         if isinstance(result, str):
             bad += 1
-            bar.write(f'left out {split}/{name}: {result}', file=sys.stderr)
+            bar.write(printable(f'left out {split}/{name}: {result}'), file=sys.stderr)
         else:
             packs[split].add(name, label, result, *mask)
     return bad

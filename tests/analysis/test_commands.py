@@ -148,7 +148,7 @@ def test_a_setting_out_of_its_range_is_named(command, place, tmp_path, capsys, m
 
 REFUSED = [  # a command, a network and words, of which the last is named; or words, and what is named
     *'''attention crate --layer=4|attention crate --heads=3|layers crate --show=both|layers crate --measure=released2
-    layers crate --heads=1|segment crate --tau=nan|subspaces vit --part=foo|pca crate --label=cow
+    layers crate --heads=1|layers crate --threshold=nan|segment crate --tau=nan|subspaces vit --part=foo|pca crate --label=cow
     layers crate --dataset=text|attention gpt2 --start=aaaaaaaaaaaaa|attention gpt2 --start=a
     attention gpt2 --image={place}/FOLDER|attention crate --start=abc|page aot_text --image={place}/FOLDER
     layers crate --image={place}/runs|layers crate --out=x.csv|layers crate --etta=1|layers crate --n_head=4

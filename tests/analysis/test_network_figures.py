@@ -26,18 +26,19 @@ def test_figures_name_each_network_and_what_is_compared_as_a_length_begins_at_0(
 # ---- layers
 
 
-def by_hand(name, model, x, measure='paper', part=2):
+def by_hand(name, model, x, measure='paper', threshold=0.0, part=2):
     """{(column, layer): (mean, spread)}; tests/analysis/test_measures.py is about the measures."""
     found, lam = {}, getattr(model.config, 'lam', 0.1)
     with torch.no_grad():
         for l, (layer, (attention, normed, _, half, z)) in enumerate(zip(model.layers, walk(model, *x)), 1):
             U = torch.stack([U for U, _ in projections(attention, part)])           # without the biases of gpt2
-            found['objective', l] = measures.objective(z, z[:, None] @ U, lam)
+            kept = torch.where(z.abs() > threshold, z, 0)
+            found['objective', l] = measures.objective(kept, kept[:, None] @ U, lam)
             found['rate', l] = (measures.compressed_rate(half[:, None] @ U) if measure == 'paper' else
                                 measures.released_rate(normed[:, None] @ U))
             if name not in ('aot_text', 'aot_pictures', 'functions', 'mhsa'):       # attention alone sets nothing to 0
                 codes = layer.ista.code(layer.norm2(half)) if name == 'crate_alpha' else z
-                found['sparsity', l] = (codes != 0).double().mean((1, 2))
+                found['sparsity', l] = (codes.abs() > threshold).double().mean((1, 2))
     return {k: mean_and_spread(values) for k, values in found.items()}
 
 
@@ -55,7 +56,7 @@ def same(rows, expected):
 
 
 @pytest.mark.parametrize('name, words, settings', [
-    ('crate', ['--measure=released'], dict(measure='released')),
+    ('crate', ['--measure=released', '--threshold=0.3'], dict(measure='released', threshold=0.3)),
     ('crate', [], {}),
     ('vit', ['--part=query', '--measure=released'], dict(part=0, measure='released')),
     ('gpt2', ['--part=key'], dict(part=1)), ('functions', ['--dataset=sparse_linear', '--num_samples=7'], {}),

@@ -1,0 +1,152 @@
+"""Names of files and of classes that strangers gave, and what somebody typed: no control character of
+them reaches a terminal, a table or a figure, and each file is still found."""
+import json
+import shutil
+import unicodedata
+import warnings
+
+import pytest
+import torch
+from helpers import fails, quadrants
+from PIL import Image
+
+import analyze
+import eval as scores
+import sample
+import train
+from engine.mistakes import one_line_errors
+from prepare import imagefolder
+
+ESCAPE = '\x1b]0;owned\a\x1b[31mred\x9b2J'
+NAMES = [ESCAPE, 'caf\udce9', 'nul\0and\x7f', '=1+2']
+FILES = [f'{ESCAPE}.png', 'caf\udce9.png', 'two\nlines.png', '=1+2.png']
+
+
+def is_clean(text):
+    """Whether a terminal shows all characters of a text, and obeys none but the ends of lines."""
+    return all(unicodedata.category(character) not in ('Cc', 'Cs') for character in text.replace('\n', ''))
+
+
+def said(capsys, main, *words):
+    """What a program prints, on standard output and on standard error."""
+    with one_line_errors(), warnings.catch_warnings():
+        warnings.simplefilter('error')
+        try:
+            main(list(words))
+        except SystemExit as e:
+            assert e.code == 1  # a picture of the folder is broken
+    out, errors = capsys.readouterr()
+    return out + errors
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of pictures with such names, one that is broken, and a file that is none."""
+    folder = tmp_path / 'pictures'
+    folder.mkdir()
+    images, _ = quadrants(4)
+    for name, pixels in zip(FILES, images):
+        Image.fromarray(pixels).save(folder / name)
+    (folder / 'broken\x1b[31m.png').write_text('x')
+    (folder / 'no\x1b[31mpicture.txt').write_text('x')
+    return folder
+
+
+@pytest.fixture
+def run_and_data(picture_run, pictures_data, tmp_path):
+    """A copy of a run and of its dataset, whose classes have such names."""
+    run = shutil.copytree(picture_run, tmp_path / 'run')
+    config = json.loads((run / 'config.json').read_text())
+    config['data']['classes'] = NAMES
+    config['about'] = ESCAPE
+    (run / 'config.json').write_text(json.dumps(config))
+    data = shutil.copytree(pictures_data / 'quads', tmp_path / 'data' / 'quads')
+    meta = json.loads((data / 'meta.json').read_text())
+    meta['classes'] = NAMES
+    del meta['sha256']
+    (data / 'meta.json').write_text(json.dumps(meta))
+    return run, data.parent
+
+
+@pytest.mark.parametrize('out', ['', 'x.png', 'x.svg', 'x.csv', 'x.npy'])
+def test_names_of_pictures_are_printed_drawn_and_written_as_escapes(out, picture_run, pictures, tmp_path, capsys):
+    words = [f'--ckpt={picture_run}', f'--image={pictures}']
+    if out:
+        words.append(f'--out={tmp_path}/{out}')
+    text = said(capsys, sample.main, *words)
+    assert is_clean(text)
+    for part in ('owned', 'caf', 'two', '=1+2', 'broken', 'picture.txt'):
+        assert part in text
+    if out.endswith(('svg', 'csv')):
+        assert is_clean((tmp_path / out).read_text(encoding='utf-8'))
+
+
+@pytest.mark.parametrize('name', ['red\x1b[31m.png', 'caf\udce9.png', 'c\x9b.png'])
+def test_a_mistake_about_a_file_shows_its_name_as_escapes(name, picture_run, tmp_path, capsys):
+    (tmp_path / name).write_text('x')
+    assert is_clean(fails(capsys, sample.main, f'--ckpt={picture_run}', f'--image={tmp_path}/{name}'))
+
+
+@pytest.mark.parametrize('ending', ['png', 'svg', 'pdf'])
+def test_names_of_classes_are_printed_drawn_and_written_as_escapes(ending, run_and_data, tmp_path, capsys):
+    run, data = run_and_data
+    words = [f'--ckpt={run}', f'--data_dir={data}']
+    guesses = said(capsys, sample.main, f'--ckpt={run}', f'--image={data}/quads', '--num_samples=3',
+                   f'--out={tmp_path}/s.{ending}')
+    confused = said(capsys, scores.main, *words, f'--confusion={tmp_path}/c.{ending}')
+    drawn = said(capsys, analyze.main, 'pca', *words, '--num_samples=2', f'--out={tmp_path}/p.{ending}')
+    assert is_clean(guesses) and is_clean(confused) and is_clean(drawn)
+    table = (tmp_path / 'c.csv').read_text(encoding='utf-8')
+    assert is_clean(table) and "'=1+2" in table
+    if ending == 'svg':
+        for file in tmp_path.glob('*.svg'):
+            assert is_clean(file.read_text(encoding='utf-8'))
+
+
+def test_class_names_are_equal_after_training_on_them(run_and_data, quads, tmp_path, capsys):
+    _, data = run_and_data
+    train.main([*quads, f'--data_dir={data}', f'--out_dir={tmp_path}/new'])
+    assert is_clean(said(capsys, scores.main, f'--ckpt={tmp_path}/new', f'--data_dir={data}'))
+
+
+def test_folders_with_such_names_become_classes(tmp_path, capsys):
+    for name in (ESCAPE, 'caf\udce9', 'plain'):
+        (tmp_path / 'p' / name).mkdir(parents=True)
+        for i, pixels in enumerate(quadrants(4)[0]):
+            Image.fromarray(pixels).save(tmp_path / 'p' / name / f'{i}.png')
+    (tmp_path / 'p' / 'plain' / 'broken\x1b[2J.png').write_text('x')
+    (tmp_path / 'p' / 'plain' / 'no\x1b[2J.txt').write_text('x')
+    words = [f'{tmp_path}/p', '--out', f'{tmp_path}/d', '--workers=0', '--max_bad=0.5']
+    assert is_clean(said(capsys, imagefolder.main, *words))
+    assert (tmp_path / 'd' / 'meta.json').exists()
+
+
+CHANGES = {
+    'model': lambda config: config.update(model=ESCAPE),
+    'dataset': lambda config: config['settings'].update(dataset=ESCAPE),
+    'a setting of the network': lambda config: config['network'].update({ESCAPE: 1}),
+    'the kind of data': lambda config: config['data'].update(kind=ESCAPE),
+}
+
+
+@pytest.mark.parametrize('what', CHANGES)
+def test_a_mistake_about_a_file_of_a_stranger_is_clean(what, picture_run, pictures_data, tmp_path, capsys):
+    run = shutil.copytree(picture_run, tmp_path / 'run')
+    config = json.loads((run / 'config.json').read_text())
+    CHANGES[what](config)
+    (run / 'config.json').write_text(json.dumps(config))
+    assert is_clean(fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={pictures_data}'))
+
+
+@pytest.mark.parametrize('words', [[f'--{ESCAPE}'], [f'--model={ESCAPE}'], ['--model=\udce9'], [f'{ESCAPE}.py'],
+                                   [f'--init_from={ESCAPE}']])
+def test_a_mistake_about_typed_words_is_clean(words, capsys):
+    assert is_clean(fails(capsys, train.main, *words))
+
+
+def test_a_network_may_write_any_character(tmp_path, text_run, capsys, monkeypatch):
+    """An untrained network of bytes writes them all."""
+    drawn = iter([27, 99, 7, 9, 10, 0, 127] * 9)
+    monkeypatch.setattr(sample, 'stream', lambda *_: (torch.tensor([[next(drawn)]]) for _ in range(7)))
+    text = said(capsys, sample.main, f'--ckpt={text_run}', '--start=a', '--num_samples=2')
+    assert is_clean(text.replace('\t', '')) and text.count('\t') == 2
