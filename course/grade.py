@@ -26,6 +26,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -204,6 +205,8 @@ def as_tensor(x):
     is neither a tensor nor a number."""
     if x is None:
         raise ValueError('returns None: fill in the gap')
+    if isinstance(x, np.generic):  # a number or a bool of scipy
+        x = x.item()
     if isinstance(x, (int, float)):
         try:
             x = torch.tensor(x, dtype=torch.float64)

@@ -34,10 +34,11 @@ def best_heads(scores: torch.Tensor) -> tuple:
 
 def beats(ours: torch.Tensor, theirs: torch.Tensor) -> tuple:
     """Are we better, or was it the seeds? ours, theirs (n,): scores with the same n seeds in the
-    same order, of which higher is better. Returns the mean of the differences ours - theirs; its
-    standard error, which is their sample standard deviation over sqrt(n); and whether the mean is
-    above two standard errors. One seed alone never beats anything (its standard error does not
-    matter)."""
+    same order, of which higher is better. Returns the mean of the differences ours - theirs; half
+    the width of the 95% interval of this mean, which is scipy.stats.t.ppf(0.975, n - 1) standard
+    errors; and whether the whole interval, from mean - half to mean + half, is above 0. The
+    standard error is the sample standard deviation of the differences over sqrt(n). Fewer than
+    three seeds never beat anything. For one seed the second result does not matter."""
     raise NotImplementedError
 
 
@@ -79,9 +80,9 @@ def main(pictures=500):
         for kind, rows in reports.items():
             of_kind[kind] = torch.tensor([row[number] for row in rows])
             print(f'  {way}, {kind}: {in_words(of_kind[kind])}')
-        gain, error, better = beats(of_kind['trained'], of_kind['random weights'])
+        gain, half, better = beats(of_kind['trained'], of_kind['random weights'])
         print(f'    trained beats random weights: {bool(better)} '
-              f'({gain:+.3f}, standard error {error:.3f})')
+              f'({gain:+.3f} ± {half:.3f}, 95% interval)')
 
 
 def kept_pixels(maps):

@@ -80,10 +80,12 @@ def best_of(losses: torch.Tensor, tries: int) -> torch.Tensor:
 def verdict(ours: dict, theirs: dict, least: float) -> tuple:
     """What a report may say. ours, theirs: {seed: loss}, of which lower is better; only seeds that
     both have count, each paired with itself. The gain of a seed is theirs - ours. Returns three
-    numbers: mean gain - 2 standard errors, mean gain + 2 standard errors, and 1 if the first is
-    above `least`, the smallest gain that matters, -1 if the second is below -least, else 0. With
-    fewer than three common seeds the third number is 0. The losses are Python's floats: make
-    tensors of float64."""
+    numbers: the lower and the upper end of the 95% interval of the mean gain, and what they say. 1,
+    better: the lower end is above `least`, the smallest gain that matters. -1, worse: the upper end
+    is below -least. 0: these seeds do not tell. As in lesson 7, the interval reaches
+    scipy.stats.t.ppf(0.975, n - 1) standard errors to each side, for n common seeds. With fewer
+    than three the third number is 0, and with fewer than two the ends do not matter. The losses are
+    Python's floats: make tensors of float64."""
     raise NotImplementedError
 
 

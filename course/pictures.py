@@ -522,7 +522,7 @@ LOSSES = {
     'CRATE\n(lesson 8)': {1: 1.934, 2: 1.772, 3: 1.899},
     'network B\n(invented)': {1: 1.930, 2: 1.920, 3: 1.910},
 }
-VERDICTS = {1: 'better', 0: 'not settled', -1: 'worse'}
+VERDICTS = {1: 'better', 0: 'these seeds do not tell', -1: 'worse'}
 
 
 def lesson_8():
@@ -530,7 +530,7 @@ def lesson_8():
     least = 0.05
     figure = new_figure(440)
     panel = figure.subplots()
-    panel.set_title('An interval that reaches into the grey band settles nothing')
+    panel.set_title('An interval that reaches into the grey band does not tell')
     panel.axvspan(-least, least, color='0.85', label='gains that do not matter')
 
     for row, losses in enumerate(LOSSES.values()):
@@ -538,11 +538,11 @@ def lesson_8():
         gains = [VIT_LOSSES[seed] - losses[seed] for seed in losses]
         interval = panel.plot([low, high], [row, row], '|-', color=BLUE, linewidth=3, markersize=16)
         dots = panel.plot(gains, np.full(len(gains), row + 0.2), 'o', color=ORANGE)
-        panel.text(0.21, row, VERDICTS[verdict], va='center')
-    interval[0].set_label('mean gain \u00b1 2 standard errors')
+        panel.text(0.23, row, VERDICTS[verdict], va='center')
+    interval[0].set_label('95% interval of the mean gain')
     dots[0].set_label('gain of a seed')
     panel.set_yticks(range(len(LOSSES)), LOSSES)
-    panel.set(xlim=(-0.3, 0.3), ylim=(2.5, -0.5))
+    panel.set(xlim=(-0.5, 0.5), ylim=(2.5, -0.5))
     panel.set_xlabel('gain over ViT, nats: by how much the validation loss is lower')
     panel.legend(loc='upper left', fontsize='small')
     return figure

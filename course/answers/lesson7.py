@@ -2,6 +2,7 @@
 import math
 
 import torch
+from scipy.stats import t
 
 
 def mean_and_spread(values):
@@ -27,10 +28,10 @@ def best_heads(scores):
 
 def beats(ours, theirs):
     differences = ours - theirs
-    if len(differences) < 2:
-        return differences.mean(), 0.0, False
-    mean, error = differences.mean(), differences.std() / math.sqrt(len(differences))
-    return mean, error, mean > 2 * error
+    n = len(differences)
+    mean = differences.mean()
+    half = t.ppf(0.975, n - 1) * differences.std() / math.sqrt(n)
+    return mean, half, n >= 3 and mean > half
 
 
 def properties():

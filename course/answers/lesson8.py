@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import t
 from torch import nn
 from torch.nn import functional as F
 
@@ -106,6 +107,6 @@ def verdict(ours, theirs, least):
     gains = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
     gains = torch.tensor(gains, dtype=torch.float64)
     n, mean = len(gains), gains.mean()
-    error = gains.std() / math.sqrt(n) if n > 1 else 0 * mean
-    low, high = mean - 2 * error, mean + 2 * error
+    half = t.ppf(0.975, n - 1) * gains.std() / math.sqrt(n)
+    low, high = mean - half, mean + half
     return low, high, 0 if n < 3 else 1 if low > least else -1 if high < -least else 0
