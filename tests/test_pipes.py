@@ -26,10 +26,19 @@ def test_a_pipe_is_one_line(words, bytes_data, tmp_path):
     assert not (tmp_path / 'a').exists() and not (tmp_path / 'a.png').exists()
 
 
-def test_a_pipe_in_a_folder_of_pictures_is_left_out_or_named(tmp_path):
+@pytest.mark.skipif(not os.path.exists('/dev/zero'), reason='the system has no file without an end')
+@pytest.mark.parametrize('kind', ['pipe', 'link to a pipe', '/dev/zero'])
+def test_what_is_no_file_in_a_folder_of_pictures_is_left_out_or_named(kind, tmp_path):
     (tmp_path / 'photos' / 'cats').mkdir(parents=True)
     for i in range(4):
         shutil.copy(ROOT / 'assets' / 'cat.jpg', tmp_path / 'photos' / 'cats' / f'{i}.jpg')
-    os.mkfifo(tmp_path / 'photos' / 'cats' / 'pipe.jpg')
+    place = tmp_path / 'photos' / 'cats' / 'pipe.jpg'
+    if kind == 'pipe':
+        os.mkfifo(place)
+    elif kind == '/dev/zero':
+        place.symlink_to(kind)
+    else:
+        os.mkfifo(tmp_path / 'pipe')
+        place.symlink_to(tmp_path / 'pipe')
     done = run('prepare/imagefolder.py', tmp_path / 'photos', '--out', tmp_path / 'a', cwd=ROOT)
     assert 'pipe.jpg' in done.stdout + done.stderr and 'Traceback' not in done.stderr

@@ -4,12 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from helpers import ROOT, before_step, equal, fails, go, losses, weights
 from test_two_at_once import until
 
+import analyze
+import bench
+import eval
 import train
+from engine.checkpoint import RunDirectory
+from engine.mistakes import one_line_errors
+from engine.writing import write_file
+from prepare import shapes
 from weights.runs import read_weights
 
 PYTHON = sys.executable
@@ -79,6 +87,23 @@ def test_closed_and_full_streams_bring_no_traceback(words):
     assert full.returncode == 1 and full.stderr.count('\n') <= 1 and 'Traceback' not in full.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('closed', [('stderr',), ('stdout',), ('stdin', 'stdout', 'stderr')], ids=','.join)
+def test_programs_with_progress_bars_work_without_standard_streams(closed, picture_run, pictures_data, tmp_path, undrawn,
+                                                                   monkeypatch):
+    of_run = [f'--ckpt={picture_run}', f'--data_dir={pictures_data}']
+    for main, words in ((eval.main, [*of_run, '--knn=1']), (eval.main, [*of_run, '--probe=true']),
+                        (analyze.main, ['layers', *of_run, f'--out={tmp_path}/l.png', '--num_samples=2']),
+                        (bench.main, ['step', '--rows=crate-tiny', '--n_layer=1', '--rounds=1', '--seconds=0.01']),
+                        (shapes.main, ['--size=8', '--train=3', '--val=3', '--test=3', f'--out={tmp_path}/s'])):
+        with monkeypatch.context() as patch:
+            for name in closed:
+                patch.setattr(sys, name, None)
+            with one_line_errors():
+                main(words)
+    assert (tmp_path / 's' / 'meta.json').exists() and len(undrawn) == 1
+
+
 @POSIX
 @pytest.mark.slow
 def test_a_run_without_standard_streams_is_the_run_with_them(tiny, tmp_path):
@@ -114,6 +139,43 @@ def test_a_disk_that_fails_is_one_line_and_the_run_goes_on(name, number, at, tin
     go('--init_from=resume', f'--out_dir={tmp_path}/run')
     assert losses(tmp_path / 'run') == losses(tmp_path / 'whole')
     assert equal(weights(tmp_path / 'run', 'last'), weights(tmp_path / 'whole', 'last'))
+
+
+@pytest.mark.parametrize('number', [errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN])
+@pytest.mark.parametrize('name', ['write', 'flush'])
+def test_a_log_that_cannot_be_written_is_one_line_and_the_run_goes_on(name, number, tiny, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+    log = RunDirectory.log
+
+    def log_or_fail(run_directory, step, *rest):
+        if step == 4:
+            run_directory.log_file = Mock(wraps=run_directory.log_file, **{f'{name}.side_effect': fail})
+        log(run_directory, step, *rest)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, 'log', log_or_fail)
+        said = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/run')
+    assert 'log.jsonl' in said and '--init_from=resume --out_dir=' in said
+
+    go(*tiny, f'--out_dir={tmp_path}/whole')
+    go('--init_from=resume', f'--out_dir={tmp_path}/run')
+    assert losses(tmp_path / 'run') == losses(tmp_path / 'whole')
+
+
+WRITE = """
+import sys
+from engine.writing import write_file
+write_file(sys.argv[1], lambda file: file.write('second'))
+"""
+
+
+def test_two_programs_may_write_one_file(tmp_path):
+    def write(file):
+        file.write('first')
+        subprocess.run([PYTHON, '-c', WRITE, tmp_path / 'a.csv'], cwd=ROOT, check=True)  # it begins and ends meanwhile
+        assert (tmp_path / 'a.csv').read_text() == 'second'
+    write_file(tmp_path / 'a.csv', write)
+    assert (tmp_path / 'a.csv').read_text() == 'first' and os.listdir(tmp_path) == ['a.csv']
 
 
 def test_a_fork_that_fails_keeps_its_traceback(tiny, tmp_path, monkeypatch):
