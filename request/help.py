@@ -1,12 +1,12 @@
 """How a program is started: --help, --version, or its main."""
 import dataclasses
 import inspect
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 
@@ -73,7 +73,7 @@ def help_text(usage, *classes, only=None, **values):
     only: names of settings; those that are not among them are left out."""
     lines = [usage.strip()]
     for cls in classes:
-        lines += ['', f'{cls.__name__} ({Path(inspect.getfile(cls)).name})']
+        lines += ['', f'{cls.__name__} ({os.path.relpath(inspect.getfile(cls), HERE)})']
         comments = meanings(cls)
         for f in dataclasses.fields(cls):
             if only is not None and f.name not in only:

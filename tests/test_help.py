@@ -35,3 +35,10 @@ def test_a_script_without_settings_takes_no_words(script, word, empty, capsys, m
         runpy.run_path(str(ROOT / script), run_name='__main__')
     err = capsys.readouterr().err
     assert e.value.code == 2 and word in err and err.count('\n') == 1 and os.listdir(empty) == []
+
+
+def test_help_names_the_file_of_each_group_of_settings(capsys):
+    run_here('train.py', '--help=all')
+    files = [line.rstrip(')').split(' (')[1] for line in capsys.readouterr().out.splitlines()
+             if line.endswith('.py)') and not line.startswith(' ')]
+    assert len(files) > 5 and len({*files}) == len(files) and all((ROOT / file).is_file() for file in files), files
