@@ -72,11 +72,15 @@ def time_left(seconds):
 
 def got_worse(task, step, best_step, best_error, later_errors):
     """What to say of a run whose validations get worse: that of best_step had the smallest error,
-    and at least two of the later ones lie more than 1% above it. '' otherwise."""
+    and at least two of the later ones lie more than 1% above it. One of them is enough if training
+    has not helped at all. '' otherwise."""
     worse = [error for error in later_errors if error > best_error + 0.01 * abs(best_error)]
-    if len(worse) < 2:
+    enough = 2
+    if best_step == 0:
+        enough = 1
+    if len(worse) < enough:
         return ''
-    words = f'best at step {best_step}; {len(worse)} validations since then are worse'
+    words = f'best at step {best_step}; worse validations since then: {len(worse)}'
     if task.kind != 'functions':  # which are drawn without end
         passes = step * task.rows_per_step / len(task.train)
         if passes > 10:

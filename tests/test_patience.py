@@ -75,6 +75,16 @@ def test_without_patience_it_says_which_step_was_best(noise, tmp_path, capsys):
     assert sum(worse) == 2 and worse[-1]
 
 
+@pytest.mark.parametrize('interval', [3, 60])
+def test_fine_tuning_that_makes_it_worse_says_so_however_seldom_one_looks(interval, noise, long_run, tmp_path, capsys):
+    go(*TINY, f'--data_dir={noise}', f'--init_from={long_run}', f'--eval_interval={interval}', '--max_iters=60',
+       f'--out_dir={tmp_path}/a')
+    said = capsys.readouterr().out.splitlines()
+    end = next(i for i, line in enumerate(said) if line.startswith('done'))
+    assert best_step(tmp_path / 'a') == 0
+    assert any(re.search(r'best at step 0\b', line) for line in said[end:])
+
+
 def test_a_run_that_gets_better_says_nothing_of_it(tiny, tmp_path, capsys):
     go(*tiny, f'--out_dir={tmp_path}/a')
     assert 'best at step' not in capsys.readouterr().out
