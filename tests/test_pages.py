@@ -53,6 +53,13 @@ def test_files_and_links_exist(page):
     assert page not in PAGES[1:] or f'(docs/{page.name})' in README, 'README.md does not link to it'
 
 
+def test_every_picture_is_shown_by_a_page():
+    pages = [*PAGES, *COURSE.rglob('*.md'), *COURSE.glob('*.ipynb'), *ROOT.glob('docs/*.ipynb')]
+    shown = ''.join(map(text_of, pages))
+    pictures = [path.name for path in (ROOT / 'assets').iterdir()]
+    assert len(pictures) > 20 and [name for name in pictures if name not in shown] == []
+
+
 def test_equations_are_where_the_table_says():
     table = text_of(ROOT / 'docs' / 'papers.md').split('## Which equation is where')[1].split('\n## ')[0]
     rows = [row.strip('| ').split(' | ') for row in table.splitlines() if row.startswith('|')][2:]
