@@ -352,6 +352,14 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
     assert said in fails(capsys, bench.main, 'compare', *words.split(), *typed)
 
 
+def test_the_comparisons_of_help_fit_together(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(bench, 'validations', lambda entry, **more: [{'step': 1, 'seconds': 1.0, 'loss': 1.0}])
+    examples = re.findall(r'python bench.py (compare .*)', bench.__doc__)
+    for words in examples:
+        bench.main([*words.split(), *tiny[:2]])  # the data
+    assert capsys.readouterr().out.count('parameters') == len(examples) > 0
+
+
 @pytest.mark.slow
 def test_two_networks_are_compared_in_fact(tiny, capsys, tmp_path, monkeypatch):
     """A network that learns is better than itself at a learning rate of almost 0; nothing stays behind."""
