@@ -153,6 +153,19 @@ def test_a_share_is_that_of_each_class_at_least_one_and_part_of_a_larger_share(s
     assert (abs(counts - share * sizes) <= np.where(counts > 1, 0.5, 1)).all()
 
 
+@pytest.mark.parametrize('workers', [0, 1])
+@pytest.mark.parametrize('name, file', [('quads', 'images'), ('pack', 'jpeg'), ('pack', 'offsets')])
+def test_pictures_that_are_cut_off_under_a_run_are_one_line(name, file, workers, pictures_data, tmp_path):
+    shutil.copytree(pictures_data / name, tmp_path / 'd')
+    batches = ImageSplit(tmp_path / 'd', 'train', workers).batches(4, 1, WHOLE, 0, 100)
+    next(batches)
+    path = tmp_path / 'd' / f'train.{file}.npy'
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(Mistake, match=path.name):
+        for _ in batches:
+            pass
+
+
 # ---- reading processes
 
 
