@@ -1,4 +1,4 @@
-"""Speed of the networks, beside others' ways to compute them; and whether one learns better.
+"""Speed of the networks, beside others' ways to compute them. compare.py says which learns better.
 
 Rows are measured in turn, A B C A B C .., in one run; ratios are of two measurements of the same
 round.
@@ -8,7 +8,6 @@ round.
     python bench.py generate --rows=gpt2-base,gpt2-base-uncached --tokens=512
     python bench.py step --rows=tost,aot --n_layer=2 --n_embd=64 --n_head=4 --block_size=64
     python bench.py config/race_aot_shakespeare_char.py config/race_gpt2_shakespeare_char.py
-    python bench.py compare tost aot --seeds=3 --n_embd=128 --n_head=4 --block_size=64
 
 A row is a network of the table below, such as crate-tiny, aot-mssa-base or gpt2-base, or x of any
 file model_x.py, with the sizes of its Config and 8 rows in a batch. Behind it stand words that say
@@ -28,25 +27,13 @@ row that has them.
 A race trains every config once a round, the round's number as seed, until its validation loss is at
 most --target_loss or its iterations end. Seconds are of training, without evaluation. Any
 `--KEY=VALUE` that is not a setting of the race goes to every training run.
-
-`compare` trains networks, by the names x of model_x.py, or config files. It compares the errors of
-the first with those of each other one at the end of training. All train as many steps as the first.
-A network takes the settings of `python train.py --model=x`. Any `--KEY=VALUE` that is not a setting
-of the comparison goes to every training run. The error is what train.py chooses the best weights
-by: 1 - top1 for classes, else the validation loss. The runs of a seed are a pair, which sees the
-same batches. The first is better or worse if the mean difference of the pairs is larger than that
-of two equal networks in 95% of comparisons (Student's t-test).
 """
-import contextlib
-import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import dataclass, fields
-from math import sqrt
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import NamedTuple
 
 from engine.process import prepare_process
@@ -57,22 +44,16 @@ if __name__ == '__main__':
 import torch
 from torch.utils.benchmark import Timer
 
-import tasks
 from engine import HERE, optim, settings
 from engine.checkpoint import read_log
 from engine.compiled import compile_network
-from engine.device import Device, autocast, choose_compile, choose_device, choose_dtype
+from engine.device import autocast, choose_compile, choose_device, choose_dtype
 from engine.mistakes import Mistake
 from engine.networks import SIDES, config_class, config_from, names, network_class, num_params
-from nanocrate import train
-from request import start
-from request.build import build_network
 from request.help import run_program
 from scoring.baselines import NanoGPT, ReleasedCRATE
 from scoring.flops import batch, matmul_flops, train_flops
 from tasks import task_of
-from tasks.files import read_meta
-from train import AugmentConfig, TrainConfig, epochs_to_steps
 from weights.generate import generate
 from weights.runs import is_small
 
@@ -92,11 +73,6 @@ class BenchConfig:
 class RaceConfig:
     target_loss: float = 1.88   # validation loss at which a run stops
     rounds: int = 3             # how often each config is trained, in turn
-
-
-@dataclass
-class CompareConfig:
-    seeds: int = 3              # how often each is trained, with the seeds 0, 1, ..
 
 
 # ---- what a row is ------------------------------------------------------------------------------
@@ -410,138 +386,6 @@ def race_all(configs, requested):
         print(line)
 
 
-# ---- is one better than another -----------------------------------------------------------------
-
-LEAST_SEEDS = 3  # for a verdict
-
-
-class Contestant(NamedTuple):
-    """A network or a config file that `compare` trains."""
-    name: str
-    settings: dict          # of its training runs, as nanocrate.train takes them
-    parameters: int
-    task: tasks.BaseTask    # it says what the error of a validation is; task.c is the TrainConfig
-
-
-def contestant(name, extra):
-    """The Contestant of a network or a config file. It trains nothing, so that a mistake in any of
-    them comes up before the first run. extra: {setting: value} of every run."""
-    if name.endswith('.py'):
-        run_settings = extra | {'config': name}
-        words = [*words_of(extra), name]
-    else:
-        run_settings = extra | {'model': name}
-        words = words_of(run_settings)
-    request = start.read(*settings.split(words), TrainConfig, AugmentConfig)
-    c = request.config
-    folder = tasks.find_data(c.dataset, c.data_dir)
-    model = build_network(request, read_meta(folder), folder)
-    task = tasks.choose(c, request.augment, folder, model, Device('cpu', 'float32', 'false'))
-    epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
-    all_zero = Counter()  # each metric of it is 0
-    if task.error(all_zero) is None:
-        raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
-                      'and compare its features, with python eval.py --ckpt=RUN --knn=20')
-    return Contestant(name, run_settings, num_params(model), task)
-
-
-def check_same_budget(first, second):
-    """Raises Mistake for two Contestants whose errors cannot be compared, because they do not learn
-    the same, or not from as much data in a step."""
-    if type(first.task) is not type(second.task):
-        raise Mistake(f'{first.name} and {second.name} learn different things, so their errors '
-                      'cannot be compared; name networks of one task')
-    budget_of_first = budget(first.task)
-    for name, value in budget(second.task).items():
-        if budget_of_first[name] != value:
-            raise Mistake(f'{first.name} has {name}={budget_of_first[name]}, {second.name} has '
-                          f'{name}={value}, so their errors cannot be compared; type '
-                          f'--{name}={value}, which goes to both')
-
-
-def budget(task):
-    """{setting: value}, those that decide what a step and a validation read."""
-    of_training = ('dataset', 'batch_size', 'gradient_accumulation_steps', 'eval_iters')
-    values = {name: getattr(task.c, name) for name in of_training}
-    values['block_size'] = task.tokens_per_row  # 1 for pictures
-    return values
-
-
-def validations(entry, **more_settings):
-    """Trains a Contestant, in silence. Returns the validations of its log, a list of dicts.
-    more_settings: of this run."""
-    with tempfile.TemporaryDirectory() as out, open(os.devnull, 'w') as nowhere:
-        with contextlib.redirect_stdout(nowhere):
-            train(**entry.settings | more_settings | {'out_dir': out})
-        return [row for row in read_log(out) if row['split'] == 'val']
-
-
-def compare(who, requested):
-    """Trains networks or config files, and prints a line for each run, a table, and a verdict on
-    the first beside each other one. who: their names. requested: {name: Requested}, settings of the
-    comparison or of train.py. Raises Mistake where they cannot be compared."""
-    c, extra = split_settings(requested, CompareConfig)
-    settings.check_ranges(c, {(1, 1e30): ['seeds']})
-    if len(who) < 2 or len(set(who)) < len(who):
-        raise Mistake('name two different networks or config files, such as: python bench.py '
-                      'compare tost aot')
-    for name in ('seed', 'out_dir'):
-        if name in extra:
-            raise Mistake(f'compare chooses the {name} of each run itself; leave --{name} out')
-
-    contestants = [contestant(name, extra) for name in who]
-    first, *rivals = contestants
-    for rival in rivals:
-        check_same_budget(first, rival)
-    max_iters = first.task.c.max_iters
-    print(f'{machine(choose_device(first.task.c.device))}, {max_iters:,} steps, {c.seeds} seeds')
-    errors = errors_of_each(contestants, max_iters, c.seeds)
-
-    print(f'\n{"":<44}{"parameters":>14}{"mean error":>12}')
-    for entry in contestants:
-        mean_error = fmean(errors[entry.name])
-        print(f'{entry.name:<44}{entry.parameters:>14,}{mean_error:>12.4f}')
-    for rival in rivals:
-        differences = [a - b for a, b in zip(errors[first.name], errors[rival.name])]
-        print(verdict(first.name, rival.name, differences))
-
-
-def errors_of_each(contestants, max_iters, n_seeds):
-    """Trains every Contestant with every seed, in turn, and prints a line for each run. Returns
-    {name: errors, one for each seed}."""
-    errors = {entry.name: [] for entry in contestants}
-    for seed in range(n_seeds):
-        for entry in contestants:
-            print(f'seed {seed}  {entry.name:<44} ', end='', flush=True)  # what is running now
-            last = validations(entry, seed=seed, max_iters=max_iters, epochs=0)[-1]
-            error = entry.task.error(last)
-            errors[entry.name].append(error)
-            print(f'error {error:.4f} at step {last["step"]} after {last["seconds"]:.1f} s of '
-                  'training', flush=True)
-    return errors
-
-
-def verdict(first, rival, differences):
-    """Two lines: the mean difference, and whether `first` is better than `rival`, both names.
-    differences: error of the first - error of the rival, one for each seed."""
-    n_pairs = len(differences)
-    mean = fmean(differences)
-    line = f'{first} - {rival}: {mean:+.4f}'
-    if n_pairs < LEAST_SEEDS:
-        return f'{line}\nno verdict: that takes --seeds={LEAST_SEEDS} or more'
-    from scipy.stats import t
-    standard_error = stdev(differences) / sqrt(n_pairs)
-    # two equal networks differ by more than this in 5% of comparisons: Student's t-test of pairs
-    limit = t.ppf(0.975, n_pairs - 1) * standard_error
-    line += f', standard error {standard_error:.4f} of {n_pairs} pairs'
-    if abs(mean) <= limit:
-        return (f'{line}\nthese seeds do not tell whether {first} is better than {rival}: chance '
-                f'alone gives up to {limit:.4f} in 95% of comparisons')
-    word = 'better' if mean < 0 else 'worse'
-    return (f'{line}\n{first} is {word} than {rival}: chance alone gives up to {limit:.4f} in 95% '
-            'of comparisons')
-
-
 # ---- the command --------------------------------------------------------------------------------
 
 def main(argv):
@@ -549,12 +393,9 @@ def main(argv):
     if words and all(word.endswith('.py') for word in words):
         race_all(words, requested)
         return
-    if words and words[0] == 'compare':
-        compare(words[1:], requested)
-        return
     command = ' '.join(words) or 'step'
     if command not in ROWS:
-        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, compare, or name configs to "
+        raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to "
                       'race, such as config/race_aot_shakespeare_char.py')
 
     typed_rows = requested['rows'].value if 'rows' in requested else ''
@@ -573,4 +414,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    run_program(main, __doc__, BenchConfig, RaceConfig, CompareConfig)
+    run_program(main, __doc__, BenchConfig, RaceConfig)

@@ -86,12 +86,15 @@ def help_text(usage, *classes, only=None, **values):
 
 
 def version():
-    """What a bug report needs: the commit, if this is a clone, the versions of PyTorch and Python,
-    and the system."""
-    commit = 'unknown'
-    if shutil.which('git'):
-        describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']
-        answer = subprocess.run(describe, capture_output=True, text=True)
-        commit = answer.stdout.strip() or 'unknown'
-    return (f'nanoCRATE, commit {commit}, PyTorch {torch.__version__}, '
+    """What a bug report needs: the commit, the versions of PyTorch and Python, and the system."""
+    return (f'nanoCRATE, commit {commit()}, PyTorch {torch.__version__}, '
             f'Python {platform.python_version()} on {platform.system()}')
+
+
+def commit():
+    """The commit of the project, with -dirty if a file was changed; 'unknown' outside of a
+    clone."""
+    if not shutil.which('git'):
+        return 'unknown'
+    describe = ['git', '-C', str(HERE), 'describe', '--always', '--dirty']
+    return subprocess.run(describe, capture_output=True, text=True).stdout.strip() or 'unknown'

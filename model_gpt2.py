@@ -1,0 +1,19 @@
+"""GPT-2: AoT with three switches set. `--model=gpt2` is short for
+`--model=aot --attn=mhsa --mlp=true --bias=true`.
+
+Radford, Wu, Child, Luan, Amodei, Sutskever, "Language Models are Unsupervised Multitask Learners",
+2019. The AoT paper compares with it in section 4.2. All that it computes stands in model_aot.py.
+"""
+from dataclasses import dataclass
+
+from model_aot import AoT, AoTConfig
+
+
+@dataclass
+class GPT2Config(AoTConfig):
+    attn: str = 'mhsa'
+    mlp: bool = True
+    bias: bool = True
+
+
+Network, Config = AoT, GPT2Config

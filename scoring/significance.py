@@ -1,0 +1,37 @@
+"""When one network counts as better than another: the one rule of the project.
+
+Two networks are trained with the same seeds. The runs of a seed are a pair, which sees the same
+batches. The differences of the pairs have a mean, and around it lies its 95% interval: for two
+networks that are equal, it holds 0 in 95% of all comparisons (Student's t-test of pairs; Student,
+"The Probable Error of a Mean", Biometrika 1908). If it does not hold 0, that is a verdict. Else
+these seeds do not tell.
+"""
+from math import sqrt
+from statistics import fmean, stdev
+
+LEAST_PAIRS = 3  # with two the interval is 13 standard deviations wide, and tells next to nothing
+
+
+def interval(differences):
+    """(low, high), the 95% interval of the mean of at least two differences."""
+    from scipy.stats import t
+    n = len(differences)
+    mean = fmean(differences)
+    # few differences misjudge their own spread too: t is 4.3 for three of them, 2.8 for five
+    half = t.ppf(0.975, n - 1) * stdev(differences) / sqrt(n)
+    return mean - half, mean + half
+
+
+def verdict(first, second, differences):
+    """What some pairs say, in a line: the mean difference, its interval, and whether `first` is
+    better than `second`, both names. differences: error of the first - error of the second, one for
+    each seed; smaller errors are better."""
+    line = f'{first} - {second}: {fmean(differences):+.4f}'
+    if len(differences) < LEAST_PAIRS:
+        return f'{line}; no verdict, which takes {LEAST_PAIRS} seeds or more'
+    low, high = interval(differences)
+    line += f', 95% interval {low:+.4f} to {high:+.4f} of {len(differences)} pairs'
+    if low <= 0 <= high:
+        return f'{line}: these seeds do not tell'
+    word = 'better' if high < 0 else 'worse'
+    return f'{line}: {first} is {word} than {second}'
