@@ -22,6 +22,18 @@ def interval(differences):
     return mean - half, mean + half
 
 
+def interval_of_means(mean_a, spread_a, n_a, mean_b, spread_b, n_b):
+    """(low, high), the 95% interval of a - b, where only the means, standard deviations and numbers
+    of runs are left, and no pairs (Welch's t-test). It is wider than that of pairs."""
+    from scipy.stats import t
+    variance_a = spread_a ** 2 / n_a
+    variance_b = spread_b ** 2 / n_b
+    variance = variance_a + variance_b
+    freedom = variance ** 2 / (variance_a ** 2 / (n_a - 1) + variance_b ** 2 / (n_b - 1))
+    half = t.ppf(0.975, freedom) * sqrt(variance)
+    return mean_a - mean_b - half, mean_a - mean_b + half
+
+
 def verdict(first, second, differences):
     """What some pairs say, in a line: the mean difference, its interval, and whether `first` is
     better than `second`, both names. differences: error of the first - error of the second, one for
