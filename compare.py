@@ -44,7 +44,7 @@ from engine.checkpoint import read_log
 from engine.device import Device, choose_device
 from engine.mistakes import Mistake
 from engine.networks import network_class, num_params
-from engine.writing import write_file
+from engine.writing import write_file, write_table
 from request import start
 from request.build import build_network, config_for
 from request.help import commit, run_program
@@ -322,7 +322,7 @@ def run_all(runs, folder, jobs):
     with ThreadPoolExecutor(jobs) as pool:
         for row in pool.map(run, *zip(*runs)):
             known[row['run']] = row
-            write_table(table, list(known.values()))
+            write_table(table, [list(row), *(r.values() for r in known.values())])
             rows.append(row)
             print(f'{row["run"]:<40} {row["split"]} error {float(row["error"]):.4f} (validation '
                   f'{float(row["val_error"]):.4f}) at step {row["chosen_step"]} of {row["steps"]}, '
@@ -369,14 +369,6 @@ def read_table(path):
         return []
     with open(path, encoding='utf-8', newline='') as file:
         return list(csv.DictReader(file))
-
-
-def write_table(path, rows):
-    def write(file):
-        writer = csv.DictWriter(file, rows[0], lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(rows)
-    write_file(path, write)
 
 
 # ---- what came out ------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     'config': {'config'},
     'models': {'weights', 'engine'},
 }
-FILES = [*ROOT.glob('*.py')]
+ANOTHER_NAME = ROOT / 'model_gpt2.py'  # sets switches of model_aot.py, and has no code of its own
+FILES = [file for file in ROOT.glob('*.py') if file != ANOTHER_NAME]
 for folder in MAY_IMPORT:
     FILES += (ROOT / folder).rglob('*.py')
 
@@ -66,7 +67,7 @@ def test_a_folder_imports_only_what_it_may(file):
         assert rooms <= MAY_IMPORT[room]
 
 
-@pytest.mark.parametrize('file', sorted(ROOT.glob('model_*.py')), ids=module_of)
+@pytest.mark.parametrize('file', sorted({*ROOT.glob('model_*.py')} - {ANOTHER_NAME}), ids=module_of)
 def test_a_network_imports_nothing_of_the_project_at_its_top(file):
     assert not imported(file, at_the_top=True)
 
