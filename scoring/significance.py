@@ -9,12 +9,13 @@ these seeds do not tell.
 from math import sqrt
 from statistics import fmean, stdev
 
-LEAST_PAIRS = 3  # with two the interval is 13 standard deviations wide, and tells next to nothing
+from scipy.stats import t
+
+LEAST_PAIRS = 3  # with two the interval reaches 12.7 standard errors to each side
 
 
 def interval(differences):
     """(low, high), the 95% interval of the mean of at least two differences."""
-    from scipy.stats import t
     n = len(differences)
     mean = fmean(differences)
     # few differences misjudge their own spread too: t is 4.3 for three of them, 2.8 for five
@@ -24,8 +25,7 @@ def interval(differences):
 
 def interval_of_means(mean_a, spread_a, n_a, mean_b, spread_b, n_b):
     """(low, high), the 95% interval of a - b, where only the means, standard deviations and numbers
-    of runs are left, and no pairs (Welch's t-test). It is wider than that of pairs."""
-    from scipy.stats import t
+    of runs are left, and no pairs (Welch's t-test)."""
     variance_a = spread_a ** 2 / n_a
     variance_b = spread_b ** 2 / n_b
     variance = variance_a + variance_b
@@ -35,15 +35,16 @@ def interval_of_means(mean_a, spread_a, n_a, mean_b, spread_b, n_b):
 
 
 def verdict(first, second, differences):
-    """What some pairs say, in a line: the mean difference, its interval, and whether `first` is
-    better than `second`, both names. differences: error of the first - error of the second, one for
-    each seed; smaller errors are better."""
+    """What some pairs say, in a line: the mean difference, its interval, and which of the two
+    networks, `first` and `second`, is better. differences: error of the first - error of the
+    second, one for each seed. If all are equal, nobody knows how chance moves them."""
     line = f'{first} - {second}: {fmean(differences):+.4f}'
     if len(differences) < LEAST_PAIRS:
         return f'{line}; no verdict, which takes {LEAST_PAIRS} seeds or more'
     low, high = interval(differences)
     line += f', 95% interval {low:+.4f} to {high:+.4f} of {len(differences)} pairs'
-    if low <= 0 <= high:
-        return f'{line}: these seeds do not tell'
-    word = 'better' if high < 0 else 'worse'
-    return f'{line}: {first} is {word} than {second}'
+    if high < 0 and low < high:
+        return f'{line}: {first} is better than {second}'
+    if low > 0 and low < high:
+        return f'{line}: {first} is worse than {second}'
+    return f'{line}: these seeds do not tell'

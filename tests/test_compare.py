@@ -47,6 +47,11 @@ def test_four_pairs_by_a_printed_table_of_students_t():
         assert said in significance.verdict('a', 'b', [shift + d for d in (-3, -1, 1, 3)])
 
 
+@pytest.mark.parametrize('difference', [0.0, -0.25])
+def test_equal_differences_tell_nothing_of_chance(difference):
+    assert 'do not tell' in significance.verdict('a', 'b', [difference] * 3)
+
+
 @pytest.mark.parametrize('n', [1, 2])
 def test_fewer_than_three_pairs_give_no_verdict(n):
     said = significance.verdict('a', 'b', [-8.0] * n)
@@ -124,20 +129,25 @@ def runs(monkeypatch, tiny, tmp_path):
         trained = []
 
         def train(command, out, jobs):
-            trained.append(out.name)
+            if '--eval_interval=20' in command:  # to see how long it takes
+                name, of_network = 'trial', [1.0]
+            else:
+                name = out.name.split('_')[0]
+                trained.append(out.name)
+                of_network = errors[name]
             seed = int(next(word for word in command if word.startswith('--seed=')).split('=')[1])
-            of_network = errors[out.name.split('_')[0].removeprefix('probe')] if 'probe' not in out.name else [1.0]
             if isinstance(of_network, dict):
                 loss = next(loss for word, loss in of_network.items() if word in command)
             else:
                 loss = of_network[min(seed, len(of_network) - 1)]
-            out.mkdir()
+            out.mkdir(exist_ok=True)
             rows = [{'step': step, 'split': split, 'loss': loss, 'top1': 1 - loss, 'seconds': float(step)}
                     for step in range(25) for split in ('train', 'val')]
             (out / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+            return 0
         monkeypatch.setattr(compare, 'train', train)
         compare.main([*errors, *tiny, *words, f'--out={tmp_path}/c'])
-        return [name for name in trained if not name.startswith('probe')]
+        return trained
     return runs
 
 
@@ -181,10 +191,47 @@ def test_a_folder_of_another_comparison_is_refused_with_what_to_type(runs, tmp_p
     assert 'mine' in fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--out={tmp_path}/mine')
 
 
+def test_a_run_that_fails_ends_the_comparison_and_the_same_command_goes_on(monkeypatch, tmp_path, tiny, capsys):
+    codes = iter([0, 0, 0, 3, *[0] * 9])  # of two short runs, and of those that count
+    begun = []
+
+    def train(command, out, jobs):
+        begun.append(out.name)
+        out.mkdir(exist_ok=True)
+        rows = [{'step': step, 'split': split, 'loss': 1.0, 'seconds': float(step)} for step in range(25)
+                for split in ('train', 'val')]
+        (out / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+        return next(codes)
+    monkeypatch.setattr(compare, 'train', train)
+    words = 'aot', 'tost', *tiny, f'--out={tmp_path}/c'
+    with pytest.raises(SystemExit) as end:
+        compare.main(words)
+    assert end.value.code == 3 and begun[2:] == ['aot_seed0', 'tost_seed0'] and 'again' in capsys.readouterr().err
+    compare.main(words)
+    assert [row['run'] for row in table(tmp_path / 'c')] == begun[2:3] + begun[-5:]
+
+
+def test_a_try_that_diverges_is_the_worst(runs, monkeypatch, tmp_path, tiny):
+    runs({'aot': [5.0], 'tost': [1.0]})  # puts a stand-in for train
+    stand_in = compare.train
+
+    def train(command, out, jobs):
+        return 2 if '--learning_rate=9' in command else stand_in(command, out, jobs)
+    monkeypatch.setattr(compare, 'train', train)
+    compare.main(['aot', 'tost', *tiny, '--seeds=1', f'--out={tmp_path}/d', '--sweep', 'learning_rate=9,0.001'])
+    assert [row['error'] for row in table(tmp_path / 'd')].count('inf') == 2
+
+
+@pytest.mark.parametrize('sweep', ['learning_rates=1', 'n_embd=16,32', 'max_iters=3,6', 'batch_size=4,8', 'learning_rate='])
+def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_trained(sweep, tiny, never, tmp_path, capsys):
+    fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--sweep={sweep}', f'--out={tmp_path}/c')
+    assert not (tmp_path / 'c').exists()
+
+
 def test_sizes_that_differ_are_said_in_the_verdict(runs, capsys):
     runs({'aot': [1.0] * 3, 'gpt2': [2.0, 2.1, 2.2]})
     line = next(line for line in capsys.readouterr().out.splitlines() if 'better' in line)
-    assert 'times its weights' in line
+    assert 'times the weights of aot' in line
 
 
 @pytest.mark.slow
@@ -200,6 +247,6 @@ def test_a_comparison_that_is_killed_goes_on(tiny, tmp_path):
     process.communicate()
     for name in 'ab':
         subprocess.run([*words, f'--out={tmp_path}/{name}'], env=environment, check=True)
-    kept = ('run', 'words', 'seed', 'weights', 'steps', 'chosen_step', 'val_error', 'split', 'error')
+    kept = ('run', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'val_error', 'split', 'error')
     a, b = ([{key: row[key] for key in kept} for row in table(tmp_path / name)] for name in 'ab')
     assert a == b and len(a) == 2 and len({row['error'] for row in a}) == 2
