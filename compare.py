@@ -2,7 +2,7 @@
 seeds.
 
     python compare.py crate gpt2 --dataset=mine --n_layer=4 --n_head=4 --n_embd=128 --block_size=64
-    python compare.py crate gpt2 --n_embd=128 --block_size=64 --gpt2.n_layer=4 --equal=weights
+    python compare.py crate gpt2 --n_head=4 --n_embd=128 --gpt2.n_layer=4 --equal=weights
     python compare.py config/train_crate_shapes.py config/train_vit_shapes.py --jobs=2
     python compare.py crate vit --dataset=shapes --n_embd=96 --n_head=4 --sweep muon_lr=0.01,0.03
 

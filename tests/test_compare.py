@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -250,3 +251,16 @@ def test_a_comparison_that_is_killed_goes_on(tiny, tmp_path):
     kept = ('run', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'val_error', 'split', 'error')
     a, b = ([{key: row[key] for key in kept} for row in table(tmp_path / name)] for name in 'ab')
     assert a == b and len(a) == 2 and len({row['error'] for row in a}) == 2
+
+
+EXAMPLES = re.findall(r'python compare.py (.*)', compare.__doc__)
+
+
+@pytest.mark.parametrize('words', EXAMPLES)
+def test_the_examples_of_help_fit_together(words, tiny, quads, tmp_path, monkeypatch):
+    """Up to where they would be trained, on the data of a test."""
+    monkeypatch.setattr(compare, 'claim', lambda *_: sys.exit('claims'))
+    data = quads[:1] + ['--dataset=quads', '--image_size=8', '--patch_size=4'] if 'shapes' in words else tiny[:2]
+    words = [word.replace('config/', f'{ROOT}/config/') for word in words.split()]
+    with pytest.raises(SystemExit, match='claims'):
+        compare.main([*words, *data, f'--out={tmp_path}/c'])
