@@ -208,11 +208,10 @@ def open_last(out_dir):
 def read_last(out_dir):
     """The dict that save_last wrote. Raises Mistake if it is missing or damaged."""
     path = Path(out_dir) / 'last.pt'
-    if not path.exists():
-        raise Mistake(f'{path} is missing: the run ended before its first checkpoint, or only its '
-                      'weights were kept; begin it again')
+    if not path.exists() and not path.with_name('best.safetensors').exists():
+        raise Mistake(f'{out_dir} has no checkpoint yet; type the first command of the run again')
     advice = f'start from the best weights with --init_from={out_dir} and another --out_dir'
-    with reading(f'{path} is damaged', advice):
+    with reading(f'{path} is missing or damaged', advice):
         regular(path)
         with zipfile.ZipFile(path) as z:
             if z.testzip():  # torch.load does not compare checksums

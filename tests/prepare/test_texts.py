@@ -211,7 +211,7 @@ def test_pictures_behind_links_are_taken_once(tmp_path):
 
 
 @pytest.mark.parametrize('link, target', [
-    ('cat/up', '..'), ('cat/dogs', '../dog'), ('cat/9.jpg', '../dog/0.jpg'), ('cat/9.jpg', '0.jpg'), ('puma', 'cat')])
+    ('cat/dogs', '../dog'), ('cat/9.jpg', '../dog/0.jpg'), ('cat/9.jpg', '0.jpg'), ('puma', 'cat')])
 @pytest.mark.parametrize('split', ['', 'train'])
 def test_a_picture_in_two_classes_or_twice_in_one_is_refused(split, link, target, tmp_path, capsys):
     place = tree(tmp_path / 'in' / split, {f'{c}/{i}.jpg': jpeg(8, 8) for c in ('cat', 'dog') for i in range(3)})
