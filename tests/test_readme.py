@@ -78,7 +78,7 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
     NEW + '(icl|linear)': ['--n_dims=8', '--block_size=20'], NEW + '(owt|char)': ['--block_size=64'],
     NEW + 'imagenet': ['--image_size=32', '--patch_size=8'], 'init_from=out/(.*mae|crate)': ['--image_size=32', *SHORT],
     r'compare\.py': ['--n_layer=2', '--n_head=2', '--n_embd=16', '--block_size=16', '--max_iters=4', '--eval_iters=2',
-                     '--seeds=1', *SHORT],
+                     '--seeds=1', '--equal=steps', *SHORT],
     'torchrun': ['--overwrite=true'], r'eval\.py.*(icl|linear)': ['--prompts=8'],
     r'bench\.py (?!config)': ['--n_layer=1', '--n_embd=32', '--n_head=2', '--image_size=32', '--block_size=32',
                               '--vocab_size=99', '--batch_size=1', '--seconds=0', '--tokens=2', '--rounds=1'],
