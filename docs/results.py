@@ -5,21 +5,29 @@
 A table of a page begins behind a line `<!-- table NAME -->`. Its rows and columns come in the order
 of the file that holds them:
 
-    results/published.csv    what was measured before runs were kept: a line for each cell. Cells
-                             are numbers with their spread, or texts. A cell may also be taken from
-                             another table, `@NAME/ROW/COLUMN`, or be the verdict on two others,
-                             `verdict @NAME/ROW/COLUMN @NAME/ROW/COLUMN`, of which smaller ones are
-                             better, or larger ones if a `larger` stands in front
+    results/published.csv    what was measured before runs were kept: a line for each cell
     results/NAME.csv         the runs of a table, as compare.py writes them: a line for each run
+
+A cell of published.csv is a text, or a number with its spread, its number of runs and its machine.
+No number stands in two lines. Other cells refer to its place, TABLE/ROW/COLUMN:
+
+    @PLACE                     the same number
+    **@PLACE**                 the same number, in bold type
+    interval @PLACE @PLACE     the 95% interval of the first minus the second
+    verdict @PLACE @PLACE      the interval, and which of the two is better: smaller ones are
+    larger verdict @PLACE @PLACE                                             larger ones are
+
+An interval or a verdict of one place takes the number there for a mean of differences of pairs.
 """
 import csv
 import re
 from pathlib import Path
 from statistics import fmean, stdev
 
+from compare import TUNING_SEED
 from engine import HERE
 from engine.mistakes import Mistake, one_line_errors
-from scoring.significance import interval, interval_of_means
+from scoring.significance import interval, interval_of_mean, interval_of_means
 
 FOLDER = HERE / 'results'
 PAGES = HERE / 'README.md', HERE / 'docs' / 'results.md'
@@ -35,11 +43,15 @@ def read(path):
 # ---- cells --------------------------------------------------------------------------------------
 
 def published():
-    """{table: {row: {column: line of published.csv}}}."""
+    """{table: {row: {column: line of published.csv}}}. Raises Mistake if two lines are one cell."""
     tables = {}
     for line in read(FOLDER / 'published.csv'):
-        rows = tables.setdefault(line['table'], {})
-        rows.setdefault(line['row'], {})[line['column']] = line
+        table, row, column = line['table'], line['row'], line['column']
+        cells = tables.setdefault(table, {}).setdefault(row, {})
+        if column in cells:
+            raise Mistake(f'results/published.csv has two cells {table}/{row}/{column}; name the '
+                          'rows differently')
+        cells[column] = line
     return tables
 
 
@@ -48,24 +60,27 @@ def of_runs(path):
     the lowest and the highest seconds, and its scores."""
     runs = {}
     for run in read(path):
-        runs.setdefault(run['network'], []).append(run)
+        if int(run['seed']) != TUNING_SEED:
+            runs.setdefault(run['network'], []).append(run)
     rows = {}
     for network, of_network in runs.items():
         seconds = sorted(round(float(run['seconds'])) for run in of_network)
-        errors = [float(run['error']) for run in of_network]
+        errors = {run['seed']: float(run['error']) for run in of_network}
+        top1 = {seed: 100 - 100 * error for seed, error in errors.items()}
         rows[network] = {
             'weights': {'mean': f'{int(of_network[0]["weights"]) / 1e6:.2f}M'},
             'seconds': {'mean': f'{seconds[0]} to {seconds[-1]}'},
             'error': of_values(errors, 3),
-            'top-1, %': of_values([100 - 100 * error for error in errors], 1),
+            'top-1, %': of_values(top1, 1),
         }
     return rows
 
 
 def of_values(values, digits):
-    """A cell of a mean over runs, with so many digits behind the point."""
-    spread = f'{stdev(values):.{digits}f}' if len(values) > 1 else ''
-    return {'mean': f'{fmean(values):.{digits}f}', 'spread': spread, 'n': len(values),
+    """A cell of a mean over runs, with so many digits behind the point. values: {seed: score}."""
+    scores = values.values()
+    spread = f'{stdev(scores):.{digits}f}' if len(values) > 1 else ''
+    return {'mean': f'{fmean(scores):.{digits}f}', 'spread': spread, 'n': len(values),
             'values': values}
 
 
@@ -79,45 +94,57 @@ def all_tables():
 
 def cell_at(tables, place):
     """The cell at a place `@NAME/ROW/COLUMN`. Raises Mistake if there is none."""
-    table, row, column = place.removeprefix('@').split('/')
     try:
+        table, row, column = place.removeprefix('@').split('/')
         cell = tables[table][row][column]
-    except KeyError:
-        raise Mistake(f'results/ has no cell {place}; mend published.csv') from None
+    except (KeyError, ValueError):
+        raise Mistake(f'there is no cell {place}; mend results/published.csv') from None
     return cell_at(tables, cell['mean']) if cell['mean'].startswith('@') else cell
 
 
 def text_of(tables, cell):
     """A cell as it stands in a page."""
-    if cell['mean'].startswith('@'):
-        cell = cell_at(tables, cell['mean'])
-    if 'verdict @' in cell['mean']:
-        return verdict_of(tables, cell['mean'])
+    text = cell['mean']
+    if text.startswith('**@'):
+        return f'**{text_of(tables, cell_at(tables, text.strip("*")))}**'
+    if text.startswith('@'):
+        return text_of(tables, cell_at(tables, text))
+    if 'interval @' in text or 'verdict @' in text:
+        return difference_of(tables, text)
     if cell.get('spread'):
-        return f'{cell["mean"]} ± {cell["spread"]}'
-    return cell['mean']
+        return f'{text} ± {cell["spread"]}'
+    return text
 
 
-def verdict_of(tables, words):
-    """Which of two cells is better by the rule of scoring/significance.py: of the pairs, where both
-    have runs of the same seeds, else of two means."""
-    larger_is_better = words.startswith('larger')
-    first, second = [cell_at(tables, place) for place in re.findall('@[^@]*', words)]
-    if 'values' in first and 'values' in second:
-        low, high = interval([a - b for a, b in zip(first['values'], second['values'])])
+def difference_of(tables, words):
+    """The text of a cell `interval ..` or `verdict ..`, by the rule of scoring/significance.py: the
+    interval is that of pairs, where both have runs of the same seeds, else that of two means."""
+    cells = [cell_at(tables, place.strip()) for place in re.findall('@[^@]*', words)]
+    first, second = cells[0], cells[-1]
+    if len(cells) == 1:
+        low, high = interval_of_mean(*numbers(first))
+    elif 'values' in first and first['values'].keys() == second.get('values', {}).keys():
+        pairs = [first['values'][seed] - second['values'][seed] for seed in first['values']]
+        low, high = interval(pairs)
     else:
         low, high = interval_of_means(*numbers(first), *numbers(second))
+
+    digits = len(first['mean'].partition('.')[2])
+    text = f'{low:+.{digits}f} to {high:+.{digits}f}'
+    if words.startswith('interval'):
+        return text
+    larger_is_better = words.startswith('larger')
     if low <= 0 <= high:
-        said = 'these seeds do not tell'
-    elif (low > 0) == larger_is_better:
-        said = 'for us'
-    else:
-        said = 'against us'
-    return f'{low:+.3g} to {high:+.3g}: {said}'
+        return f'{text}: these seeds do not tell'
+    if (low > 0) == larger_is_better:
+        return f'{text}: for us'
+    return f'{text}: against us'
 
 
 def numbers(cell):
-    """(mean, standard deviation, number of runs) of a cell."""
+    """(mean, standard deviation, number of runs) of a cell. Raises Mistake if it has no spread."""
+    if not cell.get('spread'):
+        raise Mistake(f'{cell["mean"]} has no spread, so no interval; mend results/published.csv')
     return float(cell['mean']), float(cell['spread']), int(cell['n'])
 
 

@@ -16,10 +16,14 @@ LEAST_PAIRS = 3  # with two the interval reaches 12.7 standard errors to each si
 
 def interval(differences):
     """(low, high), the 95% interval of the mean of at least two differences."""
-    n = len(differences)
-    mean = fmean(differences)
+    return interval_of_mean(fmean(differences), stdev(differences), len(differences))
+
+
+def interval_of_mean(mean, spread, n):
+    """(low, high), the same where only the mean of n differences and their standard deviation are
+    left."""
     # few differences misjudge their own spread too: t is 4.3 for three of them, 2.8 for five
-    half = t.ppf(0.975, n - 1) * stdev(differences) / sqrt(n)
+    half = t.ppf(0.975, n - 1) * spread / sqrt(n)
     return mean - half, mean + half
 
 
