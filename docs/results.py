@@ -11,13 +11,13 @@ of the file that holds them:
 A cell of published.csv is a text, or a number with its spread, its number of runs and its machine.
 No number stands in two lines. Other cells refer to its place, TABLE/ROW/COLUMN:
 
-    @PLACE                     the same number
-    **@PLACE**                 the same number, in bold type
-    interval @PLACE @PLACE     the 95% interval of the first minus the second
-    verdict @PLACE @PLACE      the interval, and which of the two is better: smaller ones are
-    larger verdict @PLACE @PLACE                                             larger ones are
+    @PLACE                          the same number
+    **@PLACE**                      the same number, in bold type
+    interval @PLACE @PLACE          the 95% interval of the first number minus the second one
+    verdict @PLACE @PLACE           the interval, and its verdict if smaller numbers are better
+    larger verdict @PLACE @PLACE    the interval, and its verdict if larger numbers are better
 
-An interval or a verdict of one place takes the number there for a mean of differences of pairs.
+With a single place, the number there is a mean of differences of pairs.
 """
 import csv
 import re
