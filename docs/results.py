@@ -60,15 +60,15 @@ def of_runs(path):
     the lowest and the highest seconds, and its scores."""
     runs = {}
     for run in read(path):
-        if int(run['seed']) != TUNING_SEED:
+        if float(run['seed']) != TUNING_SEED:
             runs.setdefault(run['network'], []).append(run)
     rows = {}
     for network, of_network in runs.items():
         seconds = sorted(round(float(run['seconds'])) for run in of_network)
-        errors = {run['seed']: float(run['error']) for run in of_network}
+        errors = {float(run['seed']): float(run['error']) for run in of_network}
         top1 = {seed: 100 - 100 * error for seed, error in errors.items()}
         rows[network] = {
-            'weights': {'mean': f'{int(of_network[0]["weights"]) / 1e6:.2f}M'},
+            'weights': {'mean': f'{float(of_network[0]["weights"]) / 1e6:.2f}M'},
             'seconds': {'mean': f'{seconds[0]} to {seconds[-1]}'},
             'error': of_values(errors, 3),
             'top-1, %': of_values(top1, 1),
