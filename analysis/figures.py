@@ -7,7 +7,7 @@ from pathlib import Path
 from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
 from engine.plots import LETTERS, save_picture, verbatim
-from engine.writing import write_table
+from engine.tables import write_table
 
 # two scales of colours for maps: in FROM_BLACK what is large glows, in FROM_WHITE a zero is white
 FROM_BLACK = 'inferno'

@@ -13,7 +13,8 @@ from analysis import figures
 from engine import plots
 from engine.mistakes import Mistake
 from engine.networks import grid
-from engine.writing import write_file, write_table
+from engine.tables import write_table
+from engine.writing import write_file
 from tasks import augment
 from tasks.dataset import check_labelled
 from tasks.imagenet import readable

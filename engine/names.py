@@ -1,12 +1,11 @@
-"""Texts that strangers wrote, such as the names of files and of classes: what a terminal, a figure
-or a spreadsheet may get of them."""
+"""Texts that strangers wrote, such as the names of files and of classes: what a terminal or a
+figure may get of them."""
 import re
 
 # Control characters, of which terminals obey some, such as the one that begins an escape sequence;
 # ends of lines; characters that turn the direction of writing; bytes of a file's name that are no
 # text, which Python makes halves of characters (surrogates).
 CONTROL = re.compile('[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
-FORMULA = ('=', '+', '-', '@', '\t', '\r')  # how a cell begins that a spreadsheet computes
 
 
 def printable(text, keep=''):
@@ -16,11 +15,3 @@ def printable(text, keep=''):
         return character if character in keep else ascii(character)[1:-1]
 
     return CONTROL.sub(escape, text)
-
-
-def cell(value):
-    """A value as it stands in a .csv file. A text that a spreadsheet would compute begins with an
-    apostrophe, and then the spreadsheet shows it. Numbers stay numbers."""
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value

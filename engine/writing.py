@@ -1,11 +1,9 @@
 """Files that are whole at any moment: the old one, or the new one."""
 import contextlib
-import csv
 import os
 from pathlib import Path
 
 from engine.mistakes import Mistake
-from engine.names import cell
 from engine.settings import quoted
 
 
@@ -46,18 +44,6 @@ def rename(new, path):
         except OSError:
             os.unlink(new)
             raise
-
-
-def write_table(path, rows):
-    """write_file of a .csv file. rows: the first one is the names of the columns."""
-    write_file(path, lambda f: write_rows(f, rows))
-
-
-def write_rows(file, rows):
-    """Write rows to the end of a .csv file that is open."""
-    writer = csv.writer(file, lineterminator='\n')
-    for row in rows:
-        writer.writerow([cell(value) for value in row])
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ from tqdm import tqdm
 
 from engine.mistakes import Mistake
 from engine.settings import choice_of
-from engine.writing import write_rows
+from engine.tables import write_rows
 from tasks.checksums import digest
 from tasks.files import meta_of
 

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from engine.names import cell, printable
-from engine.writing import write_table
+from engine.names import printable
+from engine.tables import cell, write_table
 
 STRANGE = ['\x1b[31mred', '\x1b]0;title\a', 'a\x9b2Jb', 'nul\0', 'caf\udce9', 'two\nlines', 'a\tb', 'a\x85b', 'a\u2028b',
            'exe\u202egnp.', '\x7f', '\u2066x']
