@@ -1,6 +1,6 @@
-"""What a user is told who has typed a name that does not exist, or if a library is missing, the
-disk or the memory is full, or another process of the run has ended. Only a program that ends so
-loads this.
+"""What a user is told who has typed a name that does not exist, or a network and a dataset that do
+not fit; or if a library is missing, the disk or the memory is full, or another process of the run
+has ended. Only a program that ends so loads this.
 """
 import difflib
 import errno
@@ -16,6 +16,13 @@ from engine import HERE
 # {what people type, from nanoGPT or for another of our programs: what this program may call it}
 OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr': 'learning_rate',
                'prompt': 'start'}
+# {kind of data: a dataset that needs no download}
+SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
+# errors of the operating system: the disk or a path has no room; this user may not read or write
+# there, or the disk fails; this user has as many processes or open files as are allowed
+FULL = (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG, errno.EDQUOT)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)
+TOO_MANY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 # libraries that only some commands need: {name to import: name to install}
 OPTIONAL = {
     'matplotlib': 'matplotlib',
@@ -48,6 +55,14 @@ def unknown_setting(name, source, is_typed, known):
     return f'unknown setting {name} in {source}; {hint}'
 
 
+def unknown_choice(name, value, known):
+    """What to say of a value that is none of the known ones. name: of the setting."""
+    choices = ', '.join(choice for choice in known if choice)
+    near = difflib.get_close_matches(value, known, 1)
+    hint = f'did you mean {near[0]}? There are' if near else 'choose one of'
+    return f"{name}='{value}' is unknown; {hint} {choices}"
+
+
 def what_was_meant(path):
     """A guess what somebody means who has typed the path of a config file that is not there."""
     if os.path.isfile(f'{path}/config.json'):
@@ -71,6 +86,34 @@ def place_of(error, path):
     return f'{path}, line {lines[-1]}'
 
 
+# ---- networks and datasets ----------------------------------------------------------------------
+
+def what_to_read(model, kinds, kind, folder):
+    """What to say of a network that reads the kinds of data `kinds`, and not the one in a
+    folder."""
+    if kind == 'arrays' or not SMALL_DATASET.keys() & kinds:
+        return (f'{folder} holds {kind}, model={model} reads {" or ".join(kinds)}; choose '
+                'another --dataset or --model, or write a task, see docs/extend.md')
+    dataset = SMALL_DATASET[kinds[0]]
+    words = f'--model={model} --dataset={dataset}'
+    # of dino it is train_crate_dino_shapes.py
+    configs = sorted((HERE / 'config').glob(f'*train_*{model}_{dataset}.py'))
+    if configs:
+        words = f'config/{configs[0].name}'
+    return (f'{folder} holds {kind}, model={model} with these settings reads '
+            f'{" or ".join(kinds)}; type python train.py {words}')
+
+
+def how_to_prepare(folder):
+    """What to say of a dataset that is not there: the script that is named like it, or those for
+    data of one's own."""
+    scripts = [f'prepare/{Path(folder).name}.py']
+    if not (HERE / scripts[0]).exists():
+        scripts = ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
+    commands = [f'python {script} --out {folder}' for script in scripts]
+    return f'no data in {folder}; run: {" or ".join(commands)}'
+
+
 # ---- exceptions ---------------------------------------------------------------------------------
 
 def advice_of(e):
@@ -79,15 +122,8 @@ def advice_of(e):
     text = str(e)
     if isinstance(e, ModuleNotFoundError) and e.name in OPTIONAL:
         return f'this needs a library that is missing: pip install {OPTIONAL[e.name]}'
-    if is_full_disk(e) or is_refused(e):
-        hint = 'make room, or take a shorter name'
-        if is_refused(e):
-            hint = 'name another place, or change who may use this one'
-        if program() == 'train.py':
-            hint += '; then go on with --init_from=resume, if there is a checkpoint'
-        return f'{text}; {hint}'
-    if is_lack_of_processes(e):
-        return f'{text}; end other programs, or raise what `ulimit -a` lists'
+    if isinstance(e, OSError):
+        return advice_of_system(e)
     if is_lack_of_memory(e):
         return f'{text[:120] or "out of memory"}; {how_to_save_memory()}'
     if is_lost_reader(e):
@@ -100,6 +136,40 @@ def advice_of(e):
         return ('another process of this run has ended, and its own message stands above; go on '
                 'with --init_from=resume, if there is a checkpoint')
     return ''
+
+
+def reason_of(e):
+    """What an exception says, for the middle of a line: the advice, or its first sentence. (PyTorch
+    goes on to say how to load a damaged file unsafely.)"""
+    sentence = str(e).split('. ')[0][:200]
+    return advice_of(e) or f'{type(e).__name__}: {sentence}'
+
+
+def advice_of_system(e):
+    """As advice_of, of an error of the operating system."""
+    if e.errno in TOO_MANY:
+        return f'{e}; end other programs, or raise what `ulimit -a` lists'
+    # NumPy gives no error number, but these words, for small and for large arrays
+    numpy_says_full = re.search(' requested and |Not enough free space', str(e))
+    if e.errno in FULL or numpy_says_full:
+        hint = 'make room, or take a shorter name'
+    elif e.errno in REFUSED:
+        hint = 'name another place, or change who may use this one'
+    else:
+        return ''
+    if program() == 'train.py':
+        hint += '; then go on with --init_from=resume, if there is a checkpoint'
+    return f'{e}; {hint}'
+
+
+def end_without_output(e):
+    """End the program, because standard output takes no more: the OSError e says why."""
+    # else Python fails again when it ends, and writes what is left
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(e, BrokenPipeError):
+        sys.exit(128 + 13)  # SIGPIPE, which Windows has not
+    print(f'error: {e}; what was printed is not whole', file=sys.stderr)
+    sys.exit(1)
 
 
 def program():
@@ -116,26 +186,6 @@ def how_to_save_memory():
     if program() in ('eval.py', 'analyze.py', 'bench.py'):
         return 'ask for less: half the --batch_size'
     return 'end other programs, or use a machine with more memory'
-
-
-def is_full_disk(e):
-    if not isinstance(e, OSError):
-        return False
-    # NumPy gives no error number, but these words, for small and for large arrays
-    numpy_says_so = re.search(' requested and |Not enough free space', str(e)) is not None
-    full = (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG, errno.EDQUOT)
-    return numpy_says_so or e.errno in full
-
-
-def is_refused(e):
-    """Whether the system does not let this user read or write, or a disk fails."""
-    return isinstance(e, OSError) and e.errno in (errno.EACCES, errno.EPERM, errno.EROFS,
-                                                  errno.EIO, errno.ESTALE)
-
-
-def is_lack_of_processes(e):
-    """Whether the system lets this user have no more processes or open files."""
-    return isinstance(e, OSError) and e.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 
 def is_lack_of_memory(e):

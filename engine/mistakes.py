@@ -25,11 +25,8 @@ def reading(problem, advice='get it again'):
     except (Mistake, ImportError):  # no fault of the file
         raise
     except Exception as e:
-        from engine.advice import advice_of
-        # the first sentence: PyTorch goes on to say how to load such a file unsafely
-        sentence = str(e).split('. ')[0][:200]
-        why = advice_of(e) or f'{type(e).__name__}: {sentence}'
-        raise Mistake(f'{problem} ({why}); {advice}') from None
+        from engine.advice import reason_of  # here and below: most programs need no advice
+        raise Mistake(f'{problem} ({reason_of(e)}); {advice}') from None
 
 
 def regular(path):
@@ -58,7 +55,7 @@ def one_line_errors():
         # of a process that reads pictures, PyTorch hands on the traceback as a text; keep its end
         end_with(str(e).rpartition('engine.mistakes.Mistake: ')[2])
     except Exception as e:
-        from engine.advice import advice_of  # here and above: most programs need none
+        from engine.advice import advice_of
         line = advice_of(e)
         if not line:
             raise
@@ -92,12 +89,8 @@ def print_or_end(text):
     try:
         print(text, end='', flush=True)
     except OSError as e:
-        # else Python fails again when it ends, and writes what is left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(e, BrokenPipeError):
-            sys.exit(128 + 13)  # SIGPIPE, which Windows has not
-        print(f'error: {e}; what was printed is not whole', file=sys.stderr)
-        sys.exit(1)
+        from engine.advice import end_without_output
+        end_without_output(e)
 
 
 def end_with(text):

@@ -10,7 +10,6 @@ A program's settings are the fields of dataclasses. The comment beside a field i
 """
 import ast
 import dataclasses
-import difflib
 import os
 import runpy
 import shlex
@@ -187,9 +186,17 @@ def cast_size(value):
     raise ValueError
 
 
+def names_of_fields(*classes):
+    """The names of the settings of some dataclasses."""
+    names = set()
+    for cls in classes:
+        names.update(f.name for f in dataclasses.fields(cls))
+    return names
+
+
 def filled(cls, values):
     """A dataclass with those of its settings that `values` has, {name: value}."""
-    names = {f.name for f in dataclasses.fields(cls)}
+    names = names_of_fields(cls)
     return cls(**{name: value for name, value in values.items() if name in names})
 
 
@@ -210,10 +217,8 @@ def choice_of(name, value, known):
     for choice in known:
         if value.lower() == choice.lower():
             return choice
-    choices = ', '.join(choice for choice in known if choice)
-    near = difflib.get_close_matches(value, known, 1)
-    hint = f'did you mean {near[0]}? There are' if near else 'choose one of'
-    raise Mistake(f"{name}='{value}' is unknown; {hint} {choices}")
+    from engine.advice import unknown_choice
+    raise Mistake(unknown_choice(name, value, known))
 
 
 def take_choices(c, **choices):

@@ -1,5 +1,4 @@
 """The network of a run, and the config that it gets for a dataset."""
-from engine import HERE
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, network_class
 from request.forms import check_forms
@@ -7,8 +6,6 @@ from tasks import kind_of, task_of
 
 # {kind of data: the field by which one tells that a network reads it}
 DATA = {'text': 'vocab_size', 'images': 'image_size', 'functions': 'n_dims'}
-# {kind of data: a dataset that needs no download}
-SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
 
 
 def build_network(request, meta, folder):
@@ -38,47 +35,19 @@ def config_for(name, network_settings, meta, folder='the dataset'):
     readable = [k for k, field in DATA.items() if hasattr(Config, field)]
     if kind not in DATA:  # arrays, which a task of one's own reads
         readable = [kind_of(Config())]
+    if kind in readable:
+        decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
+        config = config_from(Config, decided | network_settings)
+        readable = [kind_of(config)]
     if kind not in readable:
-        raise unreadable(name, readable, kind, folder)
-
-    decided = {k: v for k, v in sizes(meta).items() if hasattr(Config, k)}
-    config = config_from(Config, decided | network_settings)
-    if kind_of(config) != kind:
-        raise unreadable(name, [kind_of(config)], kind, folder)
+        from engine.advice import what_to_read  # here and below: few runs need it
+        raise Mistake(what_to_read(name, readable, kind, folder))
     # such as [MASK]. Which task it is, only the config can say, so it is built again
     if task_of(config).extra_tokens:
         decided['vocab_size'] += task_of(config).extra_tokens
         config = config_from(Config, decided | network_settings)
     check_sizes(config, decided, folder)
     return config
-
-
-def unreadable(name, kinds, kind, folder):
-    """The Mistake for a network that reads the kinds of data `kinds`, and not the one in a folder.
-    It says what to type."""
-    if kind == 'arrays' or not SMALL_DATASET.keys() & kinds:
-        return Mistake(f'{folder} holds {kind}, model={name} reads {" or ".join(kinds)}; choose '
-                       'another --dataset or --model, or write a task, see docs/extend.md')
-    dataset = SMALL_DATASET[kinds[0]]
-    words = f'--model={name} --dataset={dataset}'
-    # of dino it is train_crate_dino_shapes.py
-    configs = sorted((HERE / 'config').glob(f'*train_*{name}_{dataset}.py'))
-    if configs:
-        words = f'config/{configs[0].name}'
-    return Mistake(f'{folder} holds {kind}, model={name} with these settings reads '
-                   f'{" or ".join(kinds)}; type python train.py {words}')
-
-
-def sizes_of_arrays(meta):
-    """The config fields that a dataset of arrays decides: the shape of a row, and num_classes, or
-    num_targets, how many numbers y has. Rows (C, H, W) have channels and an image_size too."""
-    shape = meta['shape']
-    decided = {'shape': tuple(shape)}
-    if len(shape) == 3:
-        decided |= {'channels': shape[0], 'image_size': tuple(shape[1:])}
-    if 'classes' in meta:
-        return decided | {'num_classes': len(meta['classes'])}
-    return decided | {'num_targets': meta['num_targets']}
 
 
 def check_sizes(config, decided, folder):
@@ -104,6 +73,7 @@ def sizes(meta):
         # 41 examples of two tokens, as Garg et al.
         return {'n_dims': 20, 'block_size': 82, 'image_size': 0}
     if meta['kind'] == 'arrays':
+        from tasks.arrays import sizes_of_arrays
         return sizes_of_arrays(meta)
     first_split = next(iter(meta['splits'].values()))
     image_size = 224  # JPEG files of many sizes

@@ -56,3 +56,15 @@ class ArrayTask(BaseTask):
     @classmethod
     def open_split(cls, c, config, folder, split):
         return ArraySplit(folder, split)
+
+
+def sizes_of_arrays(meta):
+    """The config fields that a dataset of arrays decides: the shape of a row, and num_classes, or
+    num_targets, how many numbers y has. Rows (C, H, W) have channels and an image_size too."""
+    shape = meta['shape']
+    decided = {'shape': tuple(shape)}
+    if len(shape) == 3:
+        decided |= {'channels': shape[0], 'image_size': tuple(shape[1:])}
+    if 'classes' in meta:
+        return decided | {'num_classes': len(meta['classes'])}
+    return decided | {'num_targets': meta['num_targets']}

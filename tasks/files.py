@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import HERE
 from engine.fields import data_fields
 from engine.mistakes import Mistake, reading, regular
 
@@ -35,13 +34,8 @@ def read_meta(folder):
     meta = meta_of(folder)
     if meta:
         return meta
-    script = Path('prepare', f'{Path(folder).name}.py')
-    if (HERE / script).exists():
-        scripts = [script]
-    else:
-        scripts = ['prepare/text.py FILES', 'prepare/imagefolder.py FOLDER']
-    commands = [f'python {script} --out {folder}' for script in scripts]
-    raise Mistake(f'no data in {folder}; run: {" or ".join(commands)}')
+    from engine.advice import how_to_prepare  # here: few programs need advice
+    raise Mistake(how_to_prepare(folder))
 
 
 def meta_of(folder):

@@ -35,7 +35,6 @@ def search_in(folder, patch):
     """From now on networks are those of this folder, as if train.py lay there, and tasks too."""
     patch.setattr(networks, 'HERE', folder)
     patch.setattr('engine.advice.HERE', folder)
-    patch.setattr('request.build.HERE', folder)
     patch.setattr(tasks, '__path__', [*tasks.__path__, str(folder)])
     patch.syspath_prepend(folder)
 
