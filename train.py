@@ -591,15 +591,11 @@ def cosine(first, last, fraction):
 
 def epochs_to_steps(c, task):
     """Put lengths that were given in passes over the training set into steps."""
-    def steps(epochs):
-        return max(1, round(epochs * len(task.train) / task.rows_per_step))
-
-    if c.epochs > 0:
-        c.max_iters = steps(c.epochs)
-    if c.warmup_epochs > 0:
-        c.warmup_iters = steps(c.warmup_epochs)
-    if c.eval_epochs > 0:
-        c.eval_interval = steps(c.eval_epochs)
+    for in_steps, in_epochs in start.LENGTHS.items():
+        epochs = getattr(c, in_epochs)
+        if epochs > 0:
+            steps = epochs * len(task.train) / task.rows_per_step
+            setattr(c, in_steps, max(1, round(steps)))
 
 
 # ---- config.json --------------------------------------------------------------------------------

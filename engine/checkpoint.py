@@ -75,20 +75,14 @@ def check_new(out_dir):
 
 def weights_of(model):
     """{name: tensor} of a network. Weights with two names are there once."""
-    names = {name for name, _ in model.named_parameters()}
-    names.update(name for name, _ in model.named_buffers())
+    names = dict(model.named_parameters()).keys() | dict(model.named_buffers()).keys()
     return {name: tensor for name, tensor in model.state_dict().items() if name in names}
 
 
-def on_cpu(value):
-    """Nested dicts and lists, in which tensors become copies on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to('cpu', copy=True).contiguous()
-    if isinstance(value, dict):
-        return {key: on_cpu(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [on_cpu(part) for part in value]
-    return value
+def on_cpu(weights):
+    """{name: tensor} with copies on the CPU, which share no memory."""
+    return {name: tensor.detach().to('cpu', copy=True).contiguous()
+            for name, tensor in weights.items()}
 
 
 def digest(weights, step):
@@ -195,7 +189,7 @@ class RunDirectory:
         average_weights = None
         if average is not None:
             average_weights = weights_of(average.module)
-        state = on_cpu({
+        state = {
             'weights': weights_of(model),
             'average': average_weights,
             'optimizers': [optimizer.state_dict() for optimizer in optimizers],
@@ -205,7 +199,7 @@ class RunDirectory:
             'best': best_error,
             'best_step': best_step,
             'seconds': seconds,
-        })
+        }
         with writing(self.out / 'log.jsonl'):
             os.fsync(self.log_file.fileno())  # it is on the disk before last.pt counts on it
         write_file(self.out / 'last.pt', lambda f: torch.save(state, f), 'wb')

@@ -2,6 +2,8 @@
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from engine.mistakes import Mistake
+
 # At most this many logits are in memory at once if the loss is computed in chunks. In float32 they
 # take 64 MiB, and a forward and backward pass of the loss has four such arrays.
 LOGITS_AT_ONCE = 2 ** 24
@@ -10,7 +12,10 @@ LOGITS_AT_ONCE = 2 ** 24
 def spare_logits(model):
     """Let a network of text train without all its logits in memory. The setting
     --loss_in_chunks=true switches this on. In training the network's head then returns (None, loss)
-    where there are more than LOGITS_AT_ONCE logits."""
+    where there are more than LOGITS_AT_ONCE logits. Raises Mistake for a network without a
+    head."""
+    if not hasattr(model, 'read'):
+        raise Mistake('loss_in_chunks=true is for networks that have `read`; leave it out')
     head = model.read
     plain_forward = head.forward
     chunk = max(1, LOGITS_AT_ONCE // model.config.vocab_size)  # tokens that have so many logits

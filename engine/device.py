@@ -74,8 +74,6 @@ class Device:
             from engine.compiled import recompute_layers
             recompute_layers(model)
         if loss_in_chunks:
-            if not hasattr(model, 'read'):
-                raise Mistake('loss_in_chunks=true is for networks that have `read`; leave it out')
             from engine.chunked_loss import spare_logits
             spare_logits(model)
         if world_size() == 1:

@@ -18,10 +18,10 @@ and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
 import dataclasses
 import importlib
-import sys
 
 from engine import HERE
 from engine.mistakes import Mistake
+from engine.settings import names_of_fields
 
 SIDES = ('image_size', 'patch_size')  # int or (height, width)
 
@@ -69,7 +69,7 @@ def configs():
 def config_from(Config, settings):
     """Config(**settings), where sizes of pictures have become (height, width). Raises Mistake for a
     setting that the network does not know, or whose value its Config refuses."""
-    unknown = settings.keys() - {f.name for f in dataclasses.fields(Config)}
+    unknown = settings.keys() - names_of_fields(Config)
     if unknown:
         raise Mistake(f'{Config.__name__} has no setting {min(unknown)}: this is of another '
                       'network, or of another version, which you can check out')
@@ -80,17 +80,10 @@ def config_from(Config, settings):
     try:
         return Config(**settings)
     except ValueError as e:
-        if not is_config_error(e):
+        # any other ValueError, such as that of `a, b = 1, 2, 3`, is a bug
+        if type(e).__name__ != 'ConfigError':
             raise
         raise Mistake(e) from None
-
-
-def is_config_error(e):
-    """Whether an exception is the ConfigError of a model_x.py. Such a file imports nothing from
-    engine/, so it has this class of its own where other files have Mistake. Any other ValueError,
-    such as that of `a, b = 1, 2, 3`, is a bug."""
-    file_of_class = sys.modules[type(e).__module__]
-    return type(e) is getattr(file_of_class, 'ConfigError', None)
 
 
 def num_params(model):

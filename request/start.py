@@ -15,7 +15,8 @@ from engine import HERE, optim, settings
 from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
 from engine.networks import config_class
-from engine.settings import Requested, check, check_first, collect, filled, with_files
+from engine.settings import (Requested, check, check_first, collect, filled, names_of_fields,
+                             with_files)
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
@@ -35,6 +36,8 @@ RANGES = {  # {(least, most): settings of train.py}
     (-1, 1024): ('workers',),
     (0, 1 - 1e-9): ('beta1', 'beta2', 'momentum', 'ema'),
 }
+# lengths that can be given in two ways: {setting in steps: the same in passes over the data}
+LENGTHS = {'max_iters': 'epochs', 'warmup_iters': 'warmup_epochs', 'eval_interval': 'eval_epochs'}
 
 
 @dataclasses.dataclass
@@ -133,21 +136,9 @@ def check_config(c):
                       'run starts; name another --out_dir')
 
 
-def names_of_fields(*classes):
-    """The names of the settings of some dataclasses."""
-    names = set()
-    for cls in classes:
-        names.update(f.name for f in dataclasses.fields(cls))
-    return names
-
-
 def steps_win_over_epochs(c, requested):
     """Who types --max_iters means steps, also where a config file gives epochs."""
-    def is_typed(name):
-        return name in requested and requested[name].is_typed
-
-    lengths = {'max_iters': 'epochs', 'warmup_iters': 'warmup_epochs',
-               'eval_interval': 'eval_epochs'}
-    for in_steps, in_epochs in lengths.items():
-        if is_typed(in_steps) and not is_typed(in_epochs):
+    typed = [name for name, setting in requested.items() if setting.is_typed]
+    for in_steps, in_epochs in LENGTHS.items():
+        if in_steps in typed and in_epochs not in typed:
             setattr(c, in_epochs, 0.0)

@@ -8,7 +8,7 @@ from engine.checkpoint import run_directory, weights_of
 from engine.distributed import print_main
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, configs, network_class
-from engine.settings import Requested, check, check_first, collect, filled, show
+from engine.settings import Requested, check, check_first, collect, filled, names_of_fields, show
 from tasks import task_of
 from tasks.dataset import check_classes, check_reads
 from weights.runs import open_last, open_run, own_or_shipped, read_config, tell_if_shipped
@@ -40,7 +40,7 @@ def settings_to_resume(requested, TrainConfig, AugmentConfig):
             typed[name] = value
         else:
             ignored.append(name)
-    refuse_changes(typed, old, FIXED | {f.name for f in dataclasses.fields(Config)}, out_dir)
+    refuse_changes(typed, old, FIXED | names_of_fields(Config), out_dir)
 
     of_this_start = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False,
                      'eval_only': typed.get('eval_only', False)}
@@ -120,10 +120,8 @@ def with_fresh_weights(run, values, seed):
     {name: value} of settings; those of the network decide the sizes."""
     Network = network_class(run.model)
     Config = config_class(run.model)
-    settings = dict(run.network)
-    for field in dataclasses.fields(Config):
-        if field.name in values:
-            settings[field.name] = values[field.name]
+    of_network = {name: values[name] for name in names_of_fields(Config) & values.keys()}
+    settings = run.network | of_network
     torch.manual_seed(seed)
     weights = dict(run.weights)
     for name, tensor in weights_of(Network(config_from(Config, settings))).items():

@@ -187,16 +187,12 @@ class BaseTask:
 def task_of(config):
     """The class Task of tasks/task_x.py, where x is the task of a network with this config. Raises
     Mistake if there is no such file."""
-    module = f'tasks.task_{config.task}'
-    try:
-        return importlib.import_module(module).Task
-    except ModuleNotFoundError as e:
-        if e.name != module:  # a library that the file imports
-            raise
     modules = pkgutil.iter_modules(__path__)
     names = [m.name.removeprefix('task_') for m in modules if m.name.startswith('task_')]
-    raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or write "
-                  f'tasks/task_{config.task}.py')
+    if config.task not in names:
+        raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or "
+                      f'write tasks/task_{config.task}.py')
+    return importlib.import_module(f'tasks.task_{config.task}').Task
 
 
 def kind_of(config):

@@ -22,8 +22,9 @@ import dataclasses
 import torch
 import torch.nn.functional as F
 
+from engine.fields import check_types
 from engine.mistakes import Mistake
-from engine.settings import Requested, check
+from engine.settings import filled
 from tasks import AugmentConfig, randaugment
 from tasks.randaugment import COLOUR, OPERATIONS
 
@@ -50,10 +51,9 @@ CROP_COLUMNS = FLIP + 1                 # how many there are so far
 def config_of(run, **changes):
     """The AugmentConfig of a run, with some settings changed. A setting that the run does not have
     gets its default. Raises Mistake if its config.json was changed so that it makes no sense."""
-    requested = {name: Requested(value, 'config.json')
-                 for name, value in run.settings.items() if hasattr(AugmentConfig, name)}
     try:
-        config = AugmentConfig(**check(requested, AugmentConfig))
+        check_types(run.settings, AugmentConfig)
+        config = filled(AugmentConfig, run.settings)
     except Mistake as e:
         raise Mistake(f'config.json of the run: {e}') from None
     return dataclasses.replace(config, **changes)

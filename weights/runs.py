@@ -11,19 +11,21 @@ from pathlib import Path
 import torch
 from safetensors.torch import load
 
-from engine import HERE, optim
+from engine import HERE
 from engine.checkpoint import (check_new, digest, locked, on_cpu, remove_run, run_directory,
                                weights_of, write_new_weights)
 from engine.distributed import print_main
 from engine.fields import FileFields, check_types, data_fields
 from engine.mistakes import Mistake, reading, regular
 from engine.names import printable
-from engine.networks import (config_class, config_from, is_config_error, network_class, num_params,
-                             size_in_words)
+from engine.networks import config_class, config_from, network_class, num_params, size_in_words
+from engine.settings import filled, names_of_fields
 from engine.writing import rename, write_new
 
 UNTRAINED = ('these are the weights with which the run began, because no later validation was '
              'better')
+# what the settings of a run say of a group
+SETTINGS_OF_GROUPS = ('lr', 'base_lr', 'weight_decay', 'decays', 'betas', 'momentum')
 
 
 @dataclasses.dataclass
@@ -130,9 +132,8 @@ def read_config(out_dir):
         raise no_run(Path(out_dir))
     advice = f'train with --out_dir={out_dir}, or name another'
     with reading(f'{path} is damaged', advice):
-        parts = json.loads(regular(path).read_text(encoding='utf-8'), object_hook=with_tuples)
-        run = Run(parts['model'], parts['settings'], parts['network'], parts['data'],
-                  parts.get('about', ''))
+        parts = json.loads(regular(path).read_text(encoding='utf-8'))
+        run = filled(Run, parts)
     try:
         check_types(vars(run), Run)
         check_types(run.settings, FileFields)
@@ -140,7 +141,12 @@ def read_config(out_dir):
         run.about = printable(run.about)
         Config = config_class(run.model)
         new_names = getattr(Config, 'old_names', {})  # {old name: new name}, of its settings
-        run.network = {new_names.get(name, name): value for name, value in run.network.items()}
+        network = {}
+        for name, value in run.network.items():
+            if isinstance(value, list):  # JSON knows no tuples
+                value = tuple(value)
+            network[new_names.get(name, name)] = value
+        run.network = network
         check_types(run.network, Config)
         config_from(Config, run.network)  # raises Mistake for what makes no sense
     except Mistake as e:
@@ -166,15 +172,6 @@ def no_run(path):
         nearest = difflib.get_close_matches(path.as_posix(), runs, 3, 0)
         hints.append(f'runs here: {", ".join(nearest)}')
     return Mistake(f'no run in {path}; {"; ".join(hints) or "train one: python train.py"}')
-
-
-def with_tuples(values):
-    """A dict in which lists of whole numbers, such as (height, width), are tuples again. JSON knows
-    lists alone."""
-    for name, value in values.items():
-        if isinstance(value, list) and value and all(type(n) is int for n in value):
-            values[name] = tuple(value)
-    return values
 
 
 def read_weights(path):
@@ -228,7 +225,17 @@ def restore(run, average, optimizers, scaler):
         average.module.load_state_dict(run.average, strict=False)  # shared weights are there once
         average.n_averaged.fill_(run.step)
     with reading('last.pt is of another optimizer than config.json says', 'get both again'):
-        optim.load_states(optimizers, run.optimizers)
+        load_states(optimizers, run.optimizers)
+
+
+def load_states(optimizers, states):
+    """Let optimizers go on from their state dicts, but with the settings of now, which may have
+    been typed anew. What else an optimizer keeps in its groups, such as a count of its steps, is
+    that of the state dict."""
+    for optimizer, state in zip(optimizers, states, strict=True):
+        for saved, now in zip(state['param_groups'], optimizer.param_groups, strict=True):
+            saved.update({name: now[name] for name in SETTINGS_OF_GROUPS if name in now})
+        optimizer.load_state_dict(state)
 
 
 # ---- a run as that of another network ------------------------------------------------------------
@@ -248,8 +255,8 @@ def as_classifier(run):
     model_name, required = network_class(run.model).classifier
     Classifier = network_class(model_name)
     Config = config_class(model_name)
-    fields = {f.name for f in dataclasses.fields(Config)}
-    network_settings = {name: value for name, value in run.network.items() if name in fields}
+    names = names_of_fields(Config)
+    network_settings = {name: value for name, value in run.network.items() if name in names}
     network_settings.update(required)
     with torch.device('meta'):  # takes no memory
         wanted = Classifier(Config(**network_settings)).state_dict()
@@ -280,7 +287,7 @@ def as_beginning(run, wanted_model):
     try:
         return dataclasses.replace(network_class(wanted_model).begun_from(run), model=wanted_model)
     except ValueError as e:
-        if not is_config_error(e):
+        if type(e).__name__ != 'ConfigError':
             raise
         raise Mistake(e) from None
 
