@@ -64,7 +64,7 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     # network, which compute the logits of the last token alone. The last is model(x).
     length = min(reach, idx.size(1) + max_new_tokens)
     cache = None
-    in_parts = has_parts(model)
+    in_parts = all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
     if in_parts and use_cache and reach > 1:
         if agrees(model, idx.device, length, Cache(model)):
             cache = Cache(model)
@@ -190,10 +190,6 @@ def reach_of(model):
 
 
 # ---- the logits of the next token ---------------------------------------------------------------
-
-def has_parts(model):
-    return all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
-
 
 def next_logits(model, x, cache=None):
     """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network.

@@ -15,7 +15,7 @@ import re
 import torch
 
 from engine.mistakes import Mistake
-from engine.networks import config_from
+from engine.networks import as_pair, config_from
 from engine.settings import show
 from weights.surgery import check_numbers
 
@@ -181,10 +181,7 @@ def sizes(weights, n_head, patch_size):
         settings['head_dim'] = len(weights['layers.0.attn.U.weight']) // max(1, n_head)
     if 'embed.patch.weight' in weights:
         inputs = weights['embed.patch.weight'][0].numel()
-        if isinstance(patch_size, (tuple, list)):
-            pixels = math.prod(patch_size)
-        else:
-            pixels = patch_size ** 2
+        pixels = math.prod(as_pair(patch_size))
         settings['channels'] = max(1, inputs // max(1, pixels))
     if 'embed.stem.0.0.weight' in weights:
         settings['channels'] = weights['embed.stem.0.0.weight'].shape[1]  # of ToST
@@ -409,16 +406,16 @@ def has_head(sd):
 # ---- GPT-2 --------------------------------------------------------------------------------------
 
 GPT2 = {
-    'embed.tok_emb': 'wte',
-    'embed.pos_emb': 'wpe',
-    'read.norm': 'ln_f',
+    'embed.tok_emb': 'transformer.wte',
+    'embed.pos_emb': 'transformer.wpe',
+    'read.norm': 'transformer.ln_f',
     'read': 'lm_head',
-    'layers.*.norm1': 'h.*.ln_1',
-    'layers.*.attn.QKV': 'h.*.attn.c_attn',
-    'layers.*.attn.W': 'h.*.attn.c_proj',
-    'layers.*.norm2': 'h.*.ln_2',
-    'layers.*.mlp.up': 'h.*.mlp.c_fc',
-    'layers.*.mlp.down': 'h.*.mlp.c_proj',
+    'layers.*.norm1': 'transformer.h.*.ln_1',
+    'layers.*.attn.QKV': 'transformer.h.*.attn.c_attn',
+    'layers.*.attn.W': 'transformer.h.*.attn.c_proj',
+    'layers.*.norm2': 'transformer.h.*.ln_2',
+    'layers.*.mlp.up': 'transformer.h.*.mlp.c_fc',
+    'layers.*.mlp.down': 'transformer.h.*.mlp.c_proj',
 }
 # in AoT one matrix U stands where GPT-2 has query, key and value; an MLP may be missing
 AOT = {ours.replace('QKV', 'U'): theirs for ours, theirs in GPT2.items()}
@@ -432,12 +429,7 @@ def to_gpt2(model):
     if model.config.task != 'text':
         raise Mistake('an AoT of pictures or functions has no names but ours: take '
                       'model.state_dict()')
-    table = AOT if model.config.attn == 'mssa' else GPT2
-    weights = {}
-    for name, t in give(model, table).items():
-        prefix = '' if name.startswith('lm_head') else 'transformer.'
-        weights[prefix + name] = t
-    return weights
+    return give(model, AOT if model.config.attn == 'mssa' else GPT2)
 
 
 def to_hugging_face(model):
@@ -472,9 +464,11 @@ def from_gpt2(Model, Config, state_dict, **settings):
     names."""
     sd = {}
     for name, t in unnested(state_dict).items():
-        sd[name.removeprefix('transformer.')] = t
-    if 'wte.weight' in sd:
-        sd.setdefault('lm_head.weight', sd['wte.weight'])
+        if not name.startswith(('transformer.', 'lm_head.')):  # as OpenAI has it
+            name = f'transformer.{name}'
+        sd[name] = t
+    if 'transformer.wte.weight' in sd:
+        sd.setdefault('lm_head.weight', sd['transformer.wte.weight'])
     settings = layers_of(sd) | settings
     if settings['attn'] == 'mssa':
         return load(Model, Config, sd, AOT, settings)
@@ -488,12 +482,12 @@ def from_gpt2(Model, Config, state_dict, **settings):
 def layers_of(sd):
     """Settings that tell the layers of AoT from those of GPT-2, read off weights of `unnested`."""
     attn = 'mhsa'
-    if 'h.0.attn.c_attn.weight' in sd:
-        shape = sd['h.0.attn.c_attn.weight'].shape
+    if 'transformer.h.0.attn.c_attn.weight' in sd:
+        shape = sd['transformer.h.0.attn.c_attn.weight'].shape
         if len(shape) == 2 and shape[0] == shape[1]:  # one projection, not three
             attn = 'mssa'
     has_mlp = any('.mlp.' in name for name in sd)
-    return {'attn': attn, 'mlp': has_mlp, 'bias': 'ln_f.bias' in sd}
+    return {'attn': attn, 'mlp': has_mlp, 'bias': 'transformer.ln_f.bias' in sd}
 
 
 def is_of_nanogpt(sd):
@@ -513,9 +507,7 @@ def is_transposed(sd):
 # ---- ToST ---------------------------------------------------------------------------------------
 
 # as in AoT, one matrix U stands where GPT-2 has query, key and value
-TOST = {ours: f'transformer.{theirs}' for ours, theirs in AOT.items()}
-TOST |= {
-    'read': 'lm_head',
+TOST = AOT | {
     'layers.*.attn.gamma': 'transformer.h.*.gamma1',
     'layers.*.mlp.gamma': 'transformer.h.*.gamma2',
     'layers.*.attn.temp': 'transformer.h.*.attn.temp',
