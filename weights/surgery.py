@@ -64,13 +64,12 @@ def fresh_head(model):
 
 
 def has_other_positions(old, new):
-    """Whether pictures have another size, in the same patches."""
+    """Whether pictures have another size."""
     old_size = getattr(old, 'image_size', 0)
     new_size = getattr(new, 'image_size', 0)
     if old_size == 0 or new_size == 0:  # one of them reads no pictures
         return False
-    same_patches = getattr(old, 'patch_size', 0) == getattr(new, 'patch_size', 0)
-    return same_patches and old_size != new_size
+    return old_size != new_size
 
 
 def interpolate_positions(weights, old, new):
@@ -84,8 +83,9 @@ def interpolate_positions(weights, old, new):
 def resize_positions(pos, old, new):
     """Positions (1, N + 1, d), the class token's first, of an `old` grid (rows, columns) for a
     `new` one: bicubic, except for the class token's."""
-    of_class_token = pos[:, :1]                          # (1, 1, d)
-    of_patches = pos[:, 1:].mT.unflatten(2, old)         # (1, d, rows, columns)
+    of_class_token = pos[:, :1]                             # (1, 1, d)
+    # float32, because PyTorch does not interpolate float16, in which runs are shipped, on a CPU
+    of_patches = pos[:, 1:].float().mT.unflatten(2, old)    # (1, d, rows, columns)
     of_patches = F.interpolate(of_patches, size=new, mode='bicubic', align_corners=False,
                                antialias=True)
     return torch.cat((of_class_token, of_patches.flatten(2).mT), 1)

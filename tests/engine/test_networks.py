@@ -48,6 +48,13 @@ def test_positions_for_another_grid():
     assert resize_positions(pos, (8, 12), (3, 5)).shape == (1, 16, 3)
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
+def test_positions_of_weights_in_another_precision(dtype):
+    pos = torch.randn(1, 13, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert torch.allclose(resize_positions(pos, (4, 3), (2, 5)).float(),
+                          resize_positions(pos.float(), (4, 3), (2, 5)), atol=1e-5)
+
+
 @pytest.mark.parametrize('name', ['aot', 'crate', 'vit', 'crate_mae', 'vit_mae'])
 def test_another_resolution_changes_positions_alone(name):
     model = masked_autoencoder(name)[0]
