@@ -6,6 +6,7 @@ A mask that is found is a set of cells of a grid, which are patches or pixels. A
 as numbers: how many pixels of an object lie in each cell. So the overlap of a mask of patches and
 an object is exact. Pixels that a dataset marks as UNKNOWN do not count.
 """
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image, ImageColor
+from tqdm import tqdm
 
 from analysis import layers
 from analysis.charts import over_layers, picture_grid
@@ -77,18 +79,6 @@ def pixels_in_cells(true, grid, M=0):
 
 # ---- scores -------------------------------------------------------------------------------------
 
-def overlaps(masks, object_pixels, known):
-    """Intersection over union of P masks and M objects, (.., P, M). masks: bool (.., P, N);
-    object_pixels: how many pixels of each object lie in each cell (.., M, N); known: how many
-    pixels of each cell are known (.., N)."""
-    masks = masks.float()
-    both = masks @ object_pixels.mT                                     # exact: whole numbers
-    of_masks = masks @ known[..., None]                                 # (.., P, 1)
-    of_objects = object_pixels.sum(-1)[..., None, :]                    # (.., 1, M)
-    either = of_masks + of_objects - both
-    return both / either.clamp_min(1)
-
-
 class Scores(NamedTuple):
     """Scores of P masks for each of n pictures with up to M objects."""
     iou: torch.Tensor               # (n, P), intersection over union with all objects together
@@ -97,29 +87,32 @@ class Scores(NamedTuple):
 
 
 def score_masks(masks, object_pixels, known):
-    """The Scores of masks, bool (n, P, N); object_pixels (n, M, N), known (n, N): as for
-    `overlaps`."""
-    all_objects = object_pixels.sum(-2, keepdim=True)                   # (n, 1, N)
-    covered = (masks.float() @ known[..., None])[..., 0]                # (n, P), pixels
-    return Scores(
-        iou=overlaps(masks, all_objects, known)[..., 0],
-        iou_of_objects=overlaps(masks, object_pixels, known),
-        covers=covered / known.sum(-1, keepdim=True).clamp_min(1),
-    )
+    """The Scores of masks, bool (n, P, N). object_pixels: how many pixels of each object lie in
+    each cell (n, M, N); known: how many pixels of each cell are known (n, N)."""
+    masks = masks.float()
+    all_objects = object_pixels.sum(1, keepdim=True)                    # (n, 1, N)
+    objects = torch.cat((all_objects, object_pixels), 1)                # (n, 1 + M, N)
+    both = masks @ objects.mT                                           # exact: whole numbers
+    of_masks = masks @ known[..., None]                                 # (n, P, 1)
+    either = of_masks + objects.sum(2)[:, None] - both
+    iou = both / either.clamp_min(1)                                    # (n, P, 1 + M)
+    covers = of_masks[..., 0] / known.sum(1, keepdim=True).clamp_min(1)
+    return Scores(iou[..., 0], iou[..., 1:], covers)
 
 
 def average_precision(iou, exists, certainty, is_visible, thresholds=THRESHOLDS):
     """Average precision as in COCO (Lin et al. 2014), but of the objects of all classes together.
     Precision is the share of the masks that find an object, and recall is the share of the objects
     that are found. Average precision is the area below precision as a function of recall, read at
-    101 recalls, and averaged over thresholds of the overlap. It is 0 if there are no objects.
+    101 recalls, and averaged over thresholds of the overlap. It is 0 if there are no objects or no
+    masks.
 
     iou (n, P, M): the overlap of masks and objects. exists (n, P): which masks there are. certainty
     (n, P): the masks of all pictures enter one after the other, the most certain first, and masks
     of equal certainty enter together; within a picture the masks must be sorted, the most certain
     first. is_visible (n, M): which objects there are to find.
     """
-    if not is_visible.any():
+    if not (is_visible.any() and exists.any()):
         return 0.0
     # of objects with equal overlaps COCO takes the last one, and torch.max the first, so the
     # objects are reversed
@@ -155,30 +148,26 @@ def area_below(hits, certainty, n_objects):
     hits_so_far = hits[order].double().cumsum(0)[counts - 1]
     recall = hits_so_far / n_objects
     precision = hits_so_far / counts
-    # at each recall the best precision that is reached there or later
-    precision = precision.flip(0).cummax(0).values.flip(0)
-    # the first group at which each of 101 recalls is reached, or the place behind the last group
-    places = torch.searchsorted(recall, torch.from_numpy(np.linspace(0, 1, 101)))
-    # behind the last group, at recalls that are never reached, precision is 0
-    precision = torch.cat((precision, precision.new_zeros(1)))
-    return precision[places].mean().item()
+    # at each of 101 recalls the best precision of the groups that reach it, 0 if none does
+    recalls = torch.from_numpy(np.linspace(0, 1, 101))[:, None]
+    best = torch.where(recall >= recalls, precision, 0).amax(1)         # (101,)
+    return best.mean().item()
 
 
 # ---- guesses without a network ------------------------------------------------------------------
 
 def two_means(picture, steps=20):
     """A picture (H, W, C) split into two groups of pixels by their colours: bool (H, W), True for
-    the group that has fewer of the corners, or if both have two, for the smaller one. Lloyd's
-    algorithm, which begins with the darkest and the brightest pixel."""
-    flat = picture.flatten(0, 1).float()                                # (N, C)
+    the group that has fewer of the corners, or if both have two, for the smaller one. The groups
+    grow from the darkest and the brightest pixel."""
+    from scipy.cluster.vq import kmeans2
+    flat = picture.flatten(0, 1).double().numpy()                       # (N, C)
     brightness = flat.mean(1)
-    means = torch.stack((flat[brightness.argmin()], flat[brightness.argmax()]))     # (2, C)
-    for _ in range(steps):
-        nearest = torch.cdist(flat, means).argmin(1)                    # (N,), 0 or 1
-        groups = torch.stack((nearest == 0, nearest == 1)).float()      # (2, N)
-        means = groups @ flat / groups.sum(1, keepdim=True).clamp_min(1)
-
-    second = (nearest == 1).view(picture.shape[:2])                     # (H, W)
+    starts = flat[[brightness.argmin(), brightness.argmax()]]           # (2, C)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # where all pixels are alike, a group is empty
+        _, groups = kmeans2(flat, starts, steps)                        # (N,), 0 or 1
+    second = torch.from_numpy(groups == 1).view(picture.shape[:2])      # (H, W)
     corners = second[CORNERS].sum()
     if corners > 2 or (corners == 2 and second.float().mean() > 0.5):
         return ~second  # the second group is the background
@@ -204,10 +193,8 @@ def guesses_of(net, picture, numbers, M):
     object_pixels, known = pixels_in_cells(true, net.patches, M)
     pixel_is_object, pixel_is_known = pixels_in_cells(true, (H, W), M)  # each pixel is a cell
 
-    # the share of each patch that each object covers, and that all cover
-    pixels_of_patch = H * W / object_pixels.size(-1)
-    share = object_pixels / pixels_of_patch                             # (1, M, N)
-    share_of_all = share.sum(1, keepdim=True)
+    half_a_patch = H * W / known.size(1) / 2  # pixels
+    all_objects = object_pixels.sum(1, keepdim=True)                    # (1, 1, N)
     by_colour = two_means(augment.denormalize(pixels(net, [picture]))[0].cpu())     # (H, W)
     middle = torch.zeros(1, H, W, dtype=torch.bool)
     middle[:, H // 4:H - H // 4, W // 4:W - W // 4] = True
@@ -219,8 +206,8 @@ def guesses_of(net, picture, numbers, M):
     everything_scores = score_pixels(torch.ones_like(middle))
     return {
         'the patches that objects cover most of': (
-            score_masks(share_of_all > 0.5, object_pixels, known),
-            score_masks(share > 0.5, object_pixels, known)),
+            score_masks(all_objects > half_a_patch, object_pixels, known),
+            score_masks(object_pixels > half_a_patch, object_pixels, known)),
         'two groups of pixels by colour': (
             score_pixels(by_colour[None]),
             score_pixels(connected(by_colour, 3))),
@@ -276,7 +263,7 @@ def rows_of(name, masks, object_pixels, known, **extra_columns):
     One row, 'best NAME', has iou, covers and the extra columns of the mask with the highest iou in
     each picture; its object, ap50 and ap are about single objects, each with its own mask, see
     object_scores. For heads, one more row has the mean of all. extra_columns: {column: (n, P)};
-    object_pixels, known: as for `overlaps`."""
+    object_pixels, known: as for `score_masks`."""
     scores = score_masks(masks, object_pixels, known)
     values = {'iou': scores.iou, 'covers': scores.covers, **extra_columns}
     rows = []
@@ -307,19 +294,17 @@ def rows_of_network(c, net, images, chosen):
     of_layers = layers.measure_layers(net.model, samples, measure)
     object_pixels, known = pixels_in_cells(truth(net, images, chosen), net.patches)
     all_objects = object_pixels.sum(1)[..., None]                       # (n, N, 1)
+    # the share of a head's attention to known pixels that falls on objects
+    maps = of_layers['maps']                                            # (L, n, K, N)
+    to_known = (maps @ known[..., None]).clamp_min(1e-9)                # (L, n, K, 1)
+    on_mask = (maps @ all_objects / to_known)[..., 0]                   # (L, n, K)
     rows = []
-    for l in range(1, len(net.model.layers) + 1):
-        # the share of a head's attention to known pixels that falls on objects
-        maps = of_layers['maps'][l - 1]                                 # (n, K, N)
-        to_objects = maps @ all_objects                                 # (n, K, 1)
-        to_known = (maps @ known[..., None]).clamp_min(1e-9)
-        on_mask = (to_objects / to_known)[..., 0]                       # (n, K)
-        head_masks = of_layers['head'][l - 1]
-        layer_rows = rows_of('head', head_masks, object_pixels, known, on_mask=on_mask)
+    for l, heads in enumerate(of_layers['head']):
+        layer_rows = rows_of('head', heads, object_pixels, known, on_mask=on_mask[l])
         if 'cut' in of_layers:
-            layer_rows += rows_of('cut', of_layers['cut'][l - 1], object_pixels, known)
+            layer_rows += rows_of('cut', of_layers['cut'][l], object_pixels, known)
         for row in layer_rows:
-            rows.append({'network': net.name, 'weights': net.kind, 'layer': l, **row})
+            rows.append({'network': net.name, 'weights': net.kind, 'layer': l + 1, **row})
     return rows
 
 
@@ -327,7 +312,8 @@ def rows_of_guesses(net, images, chosen, true, is_visible):
     """The rows of the table about guesses that need no network. true: the true masks (n, H, W);
     is_visible: which objects there are to find, bool (n, M)."""
     guesses = []
-    for picture, numbers in zip(named(images, chosen), true):
+    shown = tqdm(named(images, chosen), 'guesses', len(chosen), disable=None, leave=False)
+    for picture, numbers in zip(shown, true):
         guesses.append(guesses_of(net, picture, numbers, is_visible.size(1)))
     rows = []
     for name in guesses[0]:
@@ -387,12 +373,11 @@ def figure_of_scores(c, nets, rows, guesses, area):
 
     values_of_nets = []
     for net in nets:
-        rows_of_net = [row for row in rows if row['network'] == net.name]
         values = {}
-        for masks_name in panels:
-            column = DRAWN[masks_name]
-            numbers = [row[column] for row in rows_of_net if row['masks'] == masks_name]
-            values[masks_name] = torch.tensor(numbers)[:, None]         # (L, 1)
+        for name in panels:
+            numbers = [row[DRAWN[name]] for row in rows
+                       if row['network'] == net.name and row['masks'] == name]
+            values[name] = torch.tensor(numbers)[:, None]               # (L, 1)
         values_of_nets.append(values)
 
     levels = {}
@@ -440,9 +425,11 @@ def draw_objects(c, nets):
                       'there')
     if c.image:
         shown = drawn_pictures(c, nets[0], 6)
-        H, W = nets[0].model.config.image_size
-        true_masks = [torch.zeros(len(shown), H, W, dtype=torch.uint8)] * len(nets)
-        first_row = 'the picture'
+        # the one object is the whole picture, so its overlap with a mask is what the mask covers
+        sizes = [net.model.config.image_size for net in nets]
+        true_masks = [torch.ones(len(shown), *size, dtype=torch.uint8) for size in sizes]
+        most_objects = 0
+        row_names = ['the picture']
         heads = 'all heads together'
         numbers = 'share of the picture'
     else:
@@ -450,11 +437,11 @@ def draw_objects(c, nets):
         images, chosen = choose(c, nets[0], c.num_samples or 6)
         shown = list(named(images, chosen))
         true_masks = [truth(net, images, chosen) for net in nets]
-        first_row = 'the picture and\nits true masks'
+        most_objects = int(numbers_of_objects(true_masks[0]).max())
+        row_names = ['the picture and\nits true masks']
         heads = 'the best head,\nwhich is chosen for each picture by its true mask'
         numbers = 'intersection over union'
 
-    row_names = [first_row]
     for net in nets:
         layer = which_layer(c, net.model)
         row_name = title_of(net.label, net.run, layer, len(net.model.layers))
@@ -467,10 +454,8 @@ def draw_objects(c, nets):
     visible = augment.visible(pixels(nets[0], shown))
     for i, true in enumerate(numbers_of_objects(true_masks[0])):
         axes[0, 2 * i].imshow(visible[i])
-        if c.image:
-            axes[0, 2 * i + 1].set_visible(False)
-        else:
-            paint(axes[0, 2 * i + 1], visible[i], true, 'true masks', MASK_COLOURS)
+        paint(axes[0, 2 * i + 1], visible[i], true, 'true masks', MASK_COLOURS)
+        axes[0, 2 * i + 1].set_visible(not c.image)
 
     # a row for each network
     rows = []
@@ -483,10 +468,10 @@ def draw_objects(c, nets):
             write_masks(c, net, shown, cuts)
     say_table((f'mean {numbers}', 'heads' if c.image else 'best head', 'each of MaskCut'), means)
 
-    height = figure.get_figheight()
-    figure.set_figheight(height + 0.3 * len(axes) + 0.7)  # for titles, and for the legend
+    # higher, for titles and for the legend
+    figure.set_figheight(figure.get_figheight() + 0.3 * len(axes) + 0.7)
     n_cuts = 0 if c.cut == 'none' else c.masks
-    explain_colours(figure, max(n_cuts, int(numbers_of_objects(true_masks[0]).max())))
+    explain_colours(figure, max(n_cuts, most_objects))
     print(title)
     return figure, rows
 
@@ -508,18 +493,9 @@ def draw_network(c, net, shown, true, axes):
     heads = of_layer['head']                                            # (n, K, N)
     if c.image:
         heads = layers.top_mass(of_layer['maps'].mean(1, keepdim=True), c.share)    # (n, 1, N)
-    of_heads = score_masks(heads, object_pixels, known)
+    head_scores, best_heads = score_masks(heads, object_pixels, known).iou.max(1)   # (n,) each
     cuts = of_layer.get('cut', heads[:, :0])                            # (n, masks, N)
-    of_cuts = score_masks(cuts, object_pixels, known)
-    if c.image:
-        column = 'covers'
-        head_scores = of_heads.covers
-        cut_scores = of_cuts.covers
-    else:
-        column = 'iou'
-        head_scores = of_heads.iou
-        cut_scores = of_cuts.iou_of_objects.amax(2)                     # (n, masks)
-    head_scores, best_heads = head_scores.max(1)                        # (n,) each
+    cut_scores = score_masks(cuts, object_pixels, known).iou_of_objects.amax(2)     # (n, masks)
     # MaskCut's masks do not overlap
     numbers = cuts * torch.arange(1, 1 + cuts.size(1))[:, None]         # (n, masks, N)
     numbers = numbers.sum(1).byte().unflatten(1, net.patches)           # (n, down, across)
@@ -528,15 +504,14 @@ def draw_network(c, net, shown, true, axes):
     for i, k in enumerate(best_heads.tolist()):
         row = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
         name = 'all heads' if c.image else f'head {k + 1}'
+        column = 'covers' if c.image else 'iou'
         rows.append(row | {'masks': name, column: head_scores[i]})
         of_head = heads[i, k].byte().view(net.patches)
         paint(axes[2 * i], visible[i], of_head, f'{name}: {head_scores[i]:.2f}', [HEAD_COLOUR])
         for m, score in enumerate(cut_scores[i], 1):
             rows.append(row | {'masks': f'cut {m}', column: score})
-        if c.cut == 'none':
-            axes[2 * i + 1].set_visible(False)
-        else:
-            paint(axes[2 * i + 1], visible[i], numbers[i], 'MaskCut', MASK_COLOURS)
+        paint(axes[2 * i + 1], visible[i], numbers[i], 'MaskCut', MASK_COLOURS)
+        axes[2 * i + 1].set_visible(c.cut != 'none')
     mean_cut = '' if c.cut == 'none' else cut_scores.mean()
     return rows, head_scores.mean(), mean_cut, numbers
 
