@@ -35,8 +35,7 @@ def lines(axis, rows, name, x, y, **labels):
             marked = [0, 1, *range(8, len(points), 8)]
         axis.plot(*zip(*points), label=line_name, markevery=marked)
 
-    axis_settings = {'xlabel': x, 'ylabel': y} | labels
-    axis.set(**axis_settings)
+    axis.set(**{'xlabel': x, 'ylabel': y} | labels)
     is_counted = all(isinstance(row[x], int) for row in rows)
     if is_counted and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(plots.whole_numbers())
@@ -81,10 +80,10 @@ def picture_grid(side, row_names, column_names, title='', right=0.2):
 
 def small_maps(maps, title, side, x, y, bar, xticks, yticks, groups=1, **colours):
     """A figure of maps, {title: array}, `side` inches each, with one bar of colours for all, below
-    a title. Returns the figure, its panels, and the bar. groups: the maps are so many groups of
-    equal size, each of which begins a new row. x, y: the names of the two axes, which stand below
-    the last map of a column and left of the first map of a row; bar: the name of the bar; xticks,
-    yticks: (places, names) of the ticks; colours: settings of matplotlib's `imshow`."""
+    a title. Returns the figure and its panels. groups: the maps are so many groups of equal size,
+    each of which begins a new row. x, y: the names of the two axes, which stand below the last map
+    of a column and left of the first map of a row; bar: settings of the bar; xticks, yticks:
+    (places, names) of the ticks; colours: settings of matplotlib's `imshow`."""
     most_columns = max(1, int(12 / side))
     maps_of_group = len(maps) // groups
     rows_of_group = math.ceil(maps_of_group / most_columns)
@@ -106,9 +105,9 @@ def small_maps(maps, title, side, x, y, bar, xticks, yticks, groups=1, **colours
         axis.set_yticks(*yticks)
         axis.tick_params(labelsize=9, length=2)
         axis.label_outer()
-    colour_bar = figure.colorbar(image, ax=axes, label=bar, extend='max', aspect=40)
+    figure.colorbar(image, ax=axes, extend='max', aspect=40, **bar)
     figures.headline(figure, title)
-    return figure, axes, colour_bar
+    return figure, axes
 
 
 def scale_of(arrays, most=np.inf, share=0.99):
@@ -154,12 +153,15 @@ def over_layers(nets, values_of_nets, shown, levels=None, draw=draw_line):
     {column: (title, unit)}, a panel each. draw: the function that draws a network in a panel.
     levels: {name: {column: height}}, thin lines to compare with.
     """
+    levels = levels or {}
     figure, axes = panels(max(8.4, 5.2 * len(shown)), 4.8, len(shown))
     for axis, (column, (title, unit)) in zip(axes, shown.items()):
         for net, values in zip(nets, values_of_nets):
             draw(axis, net, values, column)
-        if levels is not None:
-            draw_levels(axis, levels, column)
+        for (name, heights), style in zip(levels.items(), figures.DASHES[1:]):
+            if column in heights:
+                axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style,
+                             label=name)
 
         if all(min(line.get_ydata()) >= 0 for line in axis.lines):
             axis.set_ylim(0)
@@ -174,12 +176,6 @@ def over_layers(nets, values_of_nets, shown, levels=None, draw=draw_line):
     figures.legend_below(figure, axes, bands)
     return figure, rows_of_layers(nets, values_of_nets)
 
-
-def draw_levels(axis, levels, column):
-    """Draw thin lines at those of the levels {name: {column: height}} that have this column."""
-    for (name, heights), style in zip(levels.items(), figures.DASHES[1:]):
-        if column in heights:
-            axis.axhline(heights[column], linewidth=1, color='grey', linestyle=style, label=name)
 
 
 def rows_of_layers(nets, values_of_nets):

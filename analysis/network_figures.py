@@ -93,7 +93,9 @@ def draw_subspaces(c, nets):
     m = min(c.directions, p)  # columns of each subspace that are drawn
     grams, of_trained = coherences(net, part)
     _, of_random = coherences(random_net, part)
-    say_coherences(nets, of_trained, of_random)
+    say_walks(nets, [{'coherence': of_trained}, {'coherence': of_random}], 'coherence')
+    distance = 'farther apart' if of_trained[-1] < of_random[-1] else 'no farther apart'
+    print(f'here the subspaces are {distance} in the last layer than with random weights')
     rng = np.random.default_rng(c.seed)
 
     maps = {}
@@ -136,13 +138,6 @@ def coherences(net, part):
     return grams, torch.tensor(numbers)
 
 
-def say_coherences(nets, of_trained, of_random):
-    """Print how the coherence of subspaces goes through the layers of both networks, (L, 1)
-    each."""
-    say_walks(nets, [{'coherence': of_trained}, {'coherence': of_random}], 'coherence')
-    distance = 'farther apart' if of_trained[-1] < of_random[-1] else 'no farther apart'
-    print(f'here the subspaces are {distance} in the last layer than with random weights')
-
 
 def figure_of_subspaces(maps, title, K, m):
     """A figure of maps {name: array (K m, K m)} of the cosines of columns, m of each of K
@@ -157,9 +152,9 @@ def figure_of_subspaces(maps, title, K, m):
     # at most eight ticks, each in the middle of the columns of a head
     heads = range(1, K + 1, math.ceil(K / 8))
     ticks = ([(k - 0.5) * m - 0.5 for k in heads], heads)
-    bar = '|cosine| of two columns,\ngrey above the scale'
-    figure, axes, _ = small_maps(maps, title, side=2.4, x='head', y='head', bar=bar, xticks=ticks,
-                                 yticks=ticks, vmin=0, vmax=top, cmap=grey_above)
+    bar = {'label': '|cosine| of two columns,\ngrey above the scale'}
+    figure, axes = small_maps(maps, title, side=2.4, x='head', y='head', bar=bar, xticks=ticks,
+                              yticks=ticks, vmin=0, vmax=top, cmap=grey_above)
     for axis in axes:
         for k in range(1, K):
             axis.axhline(k * m - 0.5, color='white', linewidth=1)
@@ -216,9 +211,9 @@ def figure_of_tokens(maps, title, tokens, channels, N, d):
     # every 12th of the drawn channels has a tick, and every 6th token; numbers count from 1
     xticks = (range(len(channels))[::12], channels[::12] + 1)
     yticks = (range(len(tokens))[::6], tokens[::6] + 1)
-    figure, _, _ = small_maps(maps, title, side=2.1, x=x, y=y, bar='number in the token',
-                              xticks=xticks, yticks=yticks, aspect='auto',
-                              interpolation='nearest', **colours)
+    figure, _ = small_maps(maps, title, side=2.1, x=x, y=y, bar={'label': 'number in the token'},
+                           xticks=xticks, yticks=yticks, aspect='auto', interpolation='nearest',
+                           **colours)
     return figure
 
 
@@ -286,8 +281,7 @@ def attention_in_pictures(c, nets, l, heads):
     # short lines, because a figure of one picture is not high
     bar = f'attention of the\nclass token ({equal_weight:.1%}\nif all are alike)'
     # any image will do for the bar, because all have one scale
-    colour_bar = figure.colorbar(image, ax=axes, extend='max', aspect=40, label=bar)
-    colour_bar.ax.yaxis.set_major_formatter(percentage)
+    figure.colorbar(image, ax=axes, extend='max', aspect=40, label=bar, format='{x:.1%}')
     print(f'where the class token looks in layer {l} of {len(net.model.layers)}; below each row, '
           'random weights')
 
@@ -337,10 +331,6 @@ def draw_heads(axes, picture, part, maps, top):
     return image
 
 
-def percentage(share, place):
-    """A share as it stands beside a bar of colours; matplotlib also tells its place there."""
-    return f'{100 * share:g}%'
-
 
 def attention_in_text(c, nets, l, heads):
     """Draw which tokens each token averages, with the text on both axes, and then the same for
@@ -360,11 +350,10 @@ def attention_in_text(c, nets, l, heads):
             shown[f'{prefix}head {k}'] = weights.numpy()
     ticks = (range(len(labels)), [verbatim(label) for label in labels])
     side = max(2.4, 0.14 * len(labels))
-    figure, axes, colour_bar = small_maps(
-        shown, title_of(nets, l), side=side, x='token that is averaged', y='token',
-        bar="share of a token's attention", xticks=ticks, yticks=ticks, groups=2, vmin=0,
-        vmax=top, cmap=figures.FROM_BLACK)
-    colour_bar.ax.yaxis.set_major_formatter(percentage)
+    bar = {'label': "share of a token's attention", 'format': '{x:.1%}'}
+    figure, axes = small_maps(
+        shown, title_of(nets, l), side=side, x='token that is averaged', y='token', bar=bar,
+        xticks=ticks, yticks=ticks, groups=2, vmin=0, vmax=top, cmap=figures.FROM_BLACK)
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
         axis.tick_params('x', labelrotation=90)
