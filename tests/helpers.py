@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from argparse import Namespace
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -478,6 +479,26 @@ def equal(a, b):
     if torch.is_tensor(a):
         return a.dtype == b.dtype and torch.equal(a, b)
     return a == b
+
+
+@contextmanager
+def files_of_at_most(n_bytes):
+    """As on a full disk, no file can grow beyond so many bytes."""
+    import resource  # which Windows has not
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def edited(path):
+    """with edited(path) as values: what a JSON file holds, which is written anew after the block."""
+    values = json.loads(path.read_text())
+    yield values
+    path.write_text(json.dumps(values))
 
 
 def snapshot(folder):

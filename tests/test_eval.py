@@ -174,15 +174,6 @@ def test_equal_classes_are_scored_in_one_line(labels, run, tmp_path, capsys):
     assert said(capsys, run, tmp_path, '--dataset=even').count('\n') == 2
 
 
-@pytest.mark.parametrize('words', [['--knn=1'], ['--probe=true'], ['--knn=1', '--probe=true']])
-@pytest.mark.parametrize('setting', ['confusion', 'real'])
-def test_frozen_features_see_other_crops_so_the_classifier_is_scored_apart(setting, words, run, folder, tmp_path,
-                                                                           capsys):
-    """In one command both would be seen squashed, and the classifier's score would change without a word."""
-    line = fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder}', *words, f'--{setting}={tmp_path}/x.png')
-    assert f'--{setting}' in line and list(tmp_path.iterdir()) == []
-
-
 # ---- frozen features
 
 @pytest.mark.parametrize('name, pool, more', [

@@ -13,7 +13,6 @@ from PIL import Image
 from helpers import (BYTES, CLASSES, ROOT, TEXT, fails, masked_autoencoder, normalized,
                      picture_network, save_run, text_network)
 
-import analyze
 import sample
 from engine import plots
 from lib.pictures import save_arrays
@@ -258,10 +257,3 @@ def test_a_small_network_writes_with_one_thread_unless_the_user_has_chosen(chose
         assert torch.get_num_threads() == (2 if chosen else 1)
     finally:
         torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize('seed', [-1, 2 ** 32, 2 ** 64, 10 ** 30])
-def test_a_seed_that_no_generator_takes_is_one_line(seed, text_run, tmp_path, capsys):
-    assert 'seed' in fails(capsys, sample.main, f'--ckpt={text_run}', f'--seed={seed}')
-    assert 'seed' in fails(capsys, analyze.main, 'denoise', f'--seed={seed}', f'--out={tmp_path}/a.png')
-    assert not list(tmp_path.iterdir())

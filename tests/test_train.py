@@ -147,8 +147,9 @@ def test_all_settings_of_a_config_json_typed_back_are_the_same_run(any_run, tmp_
 
 
 @pytest.fixture
-def interrupted_run(tiny, tmp_path, monkeypatch):
-    """A signal comes in its first validation, which computes a loss that is not a number."""
+def interrupted_run(tiny, tmp_path, monkeypatch, curve):
+    """A signal comes in its first validation, which computes a loss that is not a number. Its curve
+    has no point."""
     def interrupted(self, out, loss, y):
         patch.undo()
         signal.raise_signal(signal.SIGTERM)

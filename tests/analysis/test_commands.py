@@ -171,7 +171,7 @@ REFUSED = [  # a command, a network and words, of which the last is named; or wo
     *((f'page {name}', f'runs/{name}') for name in ('crate_alpha', 'crate_bert', 'functions', 'bpe')),
     ('page crate --beside={place}/runs/grey', 'runs/grey'), ('page aot_text --beside={place}/runs/letters', 'letters'),
     ('augment - toy', 'toy'), ('curves -', 'curves'), ('curves - nowhere', 'nowhere'),
-    ('layer -', 'layers, subspaces'), ('- -', 'layers, subspaces')]
+    ('layer -', 'layers, subspaces'), ('subspace -', 'subspaces'), ('Layerz -', 'layers'), ('- -', 'layers, subspaces')]
 
 
 @pytest.mark.parametrize('case', REFUSED, ids=str)

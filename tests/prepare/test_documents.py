@@ -18,7 +18,7 @@ import sample
 from analyze import main as analyze
 from engine.mistakes import Mistake
 from lib import texts
-from prepare import pairs, text
+from prepare import text
 from tasks import checksums, files
 from tasks.prompts import until
 from tasks.tokenizer import Tokenizer
@@ -174,13 +174,6 @@ def test_memory_does_not_grow_with_the_text(gpt2, tmp_path):
         assert most < size / 2, tokenizer
 
 
-@pytest.mark.parametrize('val, split', [('0', 'val'), ('1', 'train')])
-def test_a_split_without_text_is_named(val, split, tmp_path, capsys):
-    (tmp_path / 'a.txt').write_text(TEXT[:300])
-    words = f'{tmp_path}/a.txt', '--val', val, '--test', '0', '--out', f'{tmp_path}/d'
-    assert f'0 tokens for {split}' in fails(capsys, text.main, *words)
-
-
 # ---- where a text ends that is written
 
 
@@ -319,11 +312,3 @@ def test_where_the_locale_is_ascii_a_prompt_is_utf8_all_the_same(typed, bytes_ru
 
     monkeypatch.setattr(sample, 'texts_of', lambda *_: ['as far', f' as here{typed}', 'and on'])
     assert written('--start=x', f'--stop={undecoded}') == 'xas far as here\n'
-
-
-@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
-def test_half_a_character_in_json_is_one_line(tokenizer, tmp_path, capsys):
-    (tmp_path / 'a.jsonl').write_text(r'{"prompt": "2 \ud83d", "answer": "4", "text": "\ud83d"}' + '\n')
-    words = f'{tmp_path}/a.jsonl', '--tokenizer', tokenizer, '--out', f'{tmp_path}/d'
-    for main in pairs.main, text.main:
-        assert 'a.jsonl, line 1' in fails(capsys, main, *words)

@@ -83,6 +83,16 @@ def test_labels_with_gaps_are_as_many_classes_as_there_are(labels, kind, tmp_pat
             assert [meta['classes'][i] for i in numbers] == [label_of[row.tobytes()] for row in rows]
 
 
+@pytest.mark.parametrize('count', [0, 1])
+@pytest.mark.parametrize('words', ['--images x --labels y', '--npz xy.npz'])
+def test_what_is_too_little_to_be_divided_is_refused(count, words, tmp_path, monkeypatch, capsys):
+    files = {'x': npy(np.zeros((count, 8, 8, 3), np.uint8)), 'y': npy(np.zeros(count, int))}
+    monkeypatch.chdir(tree(tmp_path, files))
+    np.savez('xy.npz', x=np.zeros((count, 3)), y=np.zeros(count))
+    fails(capsys, arrays.main, *words.split(), '--out', 'd')
+    assert not (tmp_path / 'd').exists()
+
+
 # ---- CIFAR
 
 

@@ -138,23 +138,36 @@ def test_each_line_of_json_is_a_document(tmp_path):
 
 
 @pytest.mark.parametrize('line', ['{"txt": "a"}', '{"text": null}', '{"text": 3}', '{"text": ["a"]}', 'text', '["text"]', '3',
-                                  '{"text": "a"', '[' * 99999, r'{"text": "\ud83d"}'])
-def test_a_line_without_a_text_is_named_by_its_number(line, tmp_path, capsys):
-    (tmp_path / 'a.jsonl').write_text('{"text": "fine"}\n\n' + line + '\n')
-    assert 'a.jsonl, line 3 ' in fails(capsys, text.main, f'{tmp_path}/a.jsonl', '--out', f'{tmp_path}/d')
+                                  '{"text": "a"', '[' * 99999, '{"text":' * 99999, '\udce9',
+                                  r'{"text": "\ud83d", "prompt": "\ud83d", "answer": "4"}'])
+@pytest.mark.parametrize('tokenizer', ['bytes', 'chars'])
+@pytest.mark.parametrize('main', [text.main, pairs.main])
+def test_a_line_without_a_text_is_named_by_its_number(main, tokenizer, line, tmp_path, capsys):
+    content = '{"text": "fine", "prompt": "q", "answer": "a"}\n\n' + line + '\n'
+    (tmp_path / 'a.jsonl').write_text(content, errors='surrogateescape')
+    words = f'{tmp_path}/a.jsonl', '--tokenizer', tokenizer, '--out', f'{tmp_path}/d'
+    assert 'a.jsonl, line 3' in fails(capsys, main, *words)
     assert not (tmp_path / 'd').exists()
 
 
 def test_files_without_a_document_are_too_little_text(tmp_path, capsys):
     tree(tmp_path, {'a.jsonl': b'', 'b.jsonl': b'\n\n'})
     assert '0 tokens' in fails(capsys, text.main, f'{tmp_path}/a.jsonl', f'{tmp_path}/b.jsonl', '--out', f'{tmp_path}/d')
+    fails(capsys, pairs.main, str(tmp_path), '--out', f'{tmp_path}/d')
+
+
+@pytest.mark.parametrize('val, split', [('0', 'val'), ('1', 'train')])
+def test_a_split_without_text_is_named(val, split, tmp_path, capsys):
+    (tmp_path / 'a.txt').write_text('some text ' * 30)
+    words = f'{tmp_path}/a.txt', '--val', val, '--test', '0', '--out', f'{tmp_path}/d'
+    assert f'0 tokens for {split}' in fails(capsys, text.main, *words)
 
 
 PAIR = {'prompt': 'q', 'answer': 'a'}
 
 
 @pytest.mark.parametrize('row', [PAIR | {'answer': None}, PAIR | {'prompt': True}, PAIR | {'answer': ['x', {'y': 1}]},
-                                 PAIR | {'prompt': {}}, {'prompt': 'q'}, ['prompt', 'answer'], 'prompt answer'])
+                                 {'prompt': 'q'}, ['prompt', 'answer']])
 def test_pairs_are_texts_or_numbers(row, tmp_path, capsys):
     for rows in [row], [PAIR, row]:
         (tmp_path / 'a.jsonl').write_bytes(lines_of(*rows))
@@ -202,7 +215,7 @@ def test_links_are_followed_and_lead_round_in_no_circle(tmp_path):
 def test_pictures_behind_links_are_taken_once(tmp_path):
     place = tree(tmp_path / 'in', {f'{c}/{i}.jpg': jpeg(8, 8) for c in ('cat', 'dog') for i in range(3)})
     tree(tmp_path / 'more', {f'{i}.jpg': jpeg(8, 8) for i in 'xy'})
-    for link, target in {'cat/self': '.', 'dog/one': '../../more', 'dog/two': '../../more'}.items():
+    for link, target in {'cat/self': '.', 'cat/up': '..', 'dog/one': '../../more', 'dog/two': '../../more'}.items():
         (place / link).symlink_to(target)
     imagefolder.main([str(place), '--out', f'{tmp_path}/d', '--workers', '0'])
     held = {split: names(pictures) for split, pictures in read(tmp_path / 'd')[1].items()}
