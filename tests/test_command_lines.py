@@ -68,7 +68,8 @@ REFUSED = {
         --optimizer=Muonn(muon) --lr=1(learning_rate) --ckpt=out/x(init_from) out/mine(--init_from=out/mine)
         --out_dir --out_dir= --dataset= --model= --init_from --init_from=
         --init_from=out/mina(out/mine) --init_from=resume+--out_dir=out/mina(out/mine)
-        --init_from=out/mine/last.pt(out/mine) --init_from=gpt2(prepare/gpt2_weights.py)''',
+        --init_from=out/mine/last.pt(out/mine) --init_from=gpt2(prepare/gpt2_weights.py)
+        --init_from=text+--block_size=32(block_size=8)''',
     'train pictures': '''
         --patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31
         --train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3

@@ -110,10 +110,3 @@ def test_the_refusal_of_a_second_run_holds_the_command_that_goes_on(tiny, tmp_pa
     assert command
     go('--init_from=resume', '--out_dir=out/a b', '--max_iters=8')
     assert config_of(tmp_path / 'out' / 'a b')['max_iters'] == 8
-
-
-def test_a_finished_run_says_what_goes_on(tiny, tmp_path, capsys):
-    go(*tiny, f'--out_dir={tmp_path}/a')
-    assert '--max_iters' not in capsys.readouterr().out
-    go('--init_from=resume', f'--out_dir={tmp_path}/a')
-    assert '--max_iters' in capsys.readouterr().out

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT
+from helpers import ROOT, edited
 from small_files import jpeg, tree
 
 pytestmark = [pytest.mark.slow,
@@ -35,7 +35,8 @@ CLOSED = {
     'c.py': [['train.py', 'c.py', '--out_dir=new']],
     'shut': [['train.py', '--dataset=tiny', '--data_dir=data', '--out_dir=shut/new'],
              ['prepare/text.py', 't.txt', '--out', 'shut/new'], ['analyze.py', 'curves', 'run', '--out=shut/c.png'],
-             ['sample.py', '--ckpt=shut/run']],
+             ['sample.py', '--ckpt=shut/run'], ['sample.py', '--ckpt=pictures', '--image=photos', '--out=shut/g.png'],
+             ['eval.py', '--ckpt=pictures', '--data_dir=data', '--confusion=shut/c.png']],
 }
 TRY_ALL = """
 import importlib, json, os, sys
@@ -52,11 +53,12 @@ for closed, commands in json.loads(sys.argv[1]).items():
 """
 
 
-def test_what_may_not_be_read_or_written_is_one_line(text_run, bytes_data, tmp_path):
-    shutil.copytree(text_run, tmp_path / 'run')
-    config = (tmp_path / 'run' / 'config.json').read_text()
-    (tmp_path / 'run' / 'config.json').write_text(config.replace(str(bytes_data), str(tmp_path / 'data')))
-    shutil.copytree(bytes_data / 'tiny', tmp_path / 'data' / 'tiny')
+def test_what_may_not_be_read_or_written_is_one_line(text_run, picture_run, bytes_data, pictures_data, tmp_path):
+    for source, copy in ((text_run, 'run'), (picture_run, 'pictures'), (bytes_data / 'tiny', 'data/tiny'),
+                         (pictures_data / 'quads', 'data/quads')):
+        shutil.copytree(source, tmp_path / copy)
+    with edited(tmp_path / 'run' / 'config.json') as config:
+        config['settings']['data_dir'] = 'data'
     tree(tmp_path / 'photos', {f'{c}/{i}.jpg': jpeg(8, 8) for c in 'ab' for i in range(3)})
     tree(tmp_path, {'t.txt': b'words ' * 99, 'c.py': b'max_iters = 1\n', 'shut/run/config.json': b'{}'})
     np.save(tmp_path / 'x.npy', np.zeros((4, 8, 8), np.uint8))

@@ -236,16 +236,17 @@ def test_a_stop_may_be_one_token_or_several_and_the_end_of_a_document(gpt2, tmp_
 # ---- prompts
 
 
-def test_a_byte_order_mark_is_no_part_of_a_prompt(bytes_run, tmp_path, capsys, monkeypatch):
+def test_a_byte_order_mark_and_an_end_of_windows_are_no_part_of_a_prompt(bytes_run, tmp_path, capsys, monkeypatch):
     (tmp_path / 'p.txt').write_bytes(b'\xef\xbb\xbfa token')
     words = f'--ckpt={bytes_run}', '--max_new_tokens=9', '--temperature=0'
     outputs = []
-    for start in '--start=a token', f'--start=FILE:{tmp_path}/p.txt', '--interactive=true':
-        piped = io.BytesIO(b'\xef\xbb\xbfa token\n')
-        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(piped, encoding='utf-8'))
+    for start, end in (('--start=a token', ''), (f'--start=FILE:{tmp_path}/p.txt', ''), ('--interactive=true', '\n'),
+                       ('--interactive=true', '\r\n')):
+        piped = io.BytesIO(f'\ufeffa token{end}'.encode())
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(piped, encoding='utf-8', newline='\n'))
         sample.main([*words, start])
         outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1] == outputs[2] and outputs[0].startswith('a token')
+    assert len(set(outputs)) == 1 and outputs[0].startswith('a token')
 
 
 @pytest.mark.parametrize('typed, text', [
