@@ -1,12 +1,10 @@
 """Nothing of a user's is deleted: what lies in the folder of a dataset, backups of a run, links."""
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT, fails, go, losses
+from helpers import fails, go, losses
 from small_files import jpeg, tree
 
 import train
@@ -150,37 +148,3 @@ def test_a_run_goes_on_with_its_data_alone(words, data_dir, mine, capsys):
     assert f'{data_dir}/mine' in said and files(place / 'r') == before
     if 'tokenizer' not in words:
         go('--init_from=r', '--dataset=mine', f'--data_dir={data_dir}', '--out_dir=q', '--max_iters=1')
-
-
-def put_floats(folder):
-    (folder / 'x').write_bytes(b'\0\0\x0d\1\0\0\0\2ab')       # an idx file of floats
-    return ['prepare/arrays.py', '--images', 'x', '--labels', 'x', '--out', 'd']
-
-
-def put_other_counts(folder):
-    np.save(folder / 'x.npy', np.zeros((4, 8, 8), np.uint8))
-    np.save(folder / 'y.npy', np.arange(3))
-    return ['prepare/arrays.py', '--images', 'x.npy', '--labels', 'y.npy', '--out', 'd']
-
-
-def put_cut_text(folder):
-    path = folder / 'data' / 'tiny' / 'val.npy'
-    np.save(path, np.load(path)[:100])
-    return ['eval.py', '--ckpt=run', '--data_dir=data']
-
-
-def put_other_type(folder):
-    path = folder / 'data' / 'tiny' / 'train.npy'
-    np.save(path, np.load(path).astype(np.int64))
-    return ['train.py', '--dataset=tiny', '--data_dir=data', '--out_dir=d']
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('put', [put_floats, put_other_counts, put_cut_text, put_other_type])
-def test_checks_of_data_stay_when_python_leaves_asserts_out(put, text_run, bytes_data, tmp_path):
-    shutil.copytree(text_run, tmp_path / 'run')
-    shutil.copytree(bytes_data / 'tiny', tmp_path / 'data' / 'tiny')
-    script, *words = put(tmp_path)
-    done = subprocess.run([sys.executable, '-O', ROOT / script, *words], capture_output=True, text=True, cwd=tmp_path)
-
-    assert done.returncode == 2 and done.stderr.count('\n') == 1 and not (tmp_path / 'd').exists(), done
