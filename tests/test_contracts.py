@@ -34,36 +34,7 @@ from weights.surgery import load_model
 __all__ = ['fork']  # a fixture
 
 
-PLAIN = model_aot.MSSA  # as it is; tests put other classes in its place
-
-
 # ---- maps are those of the layer
-
-class RotaryMSSA(model_aot.MSSA):
-    """Turns pairs of coordinates by an angle that grows with the position."""
-
-    def forward(self, z):
-        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)                 # (B, K, N, p)
-        N, p = proj.shape[2:]
-        angles = torch.arange(N)[:, None] * 0.3 ** torch.arange(p // 2)             # (N, p / 2)
-        a, b = proj.chunk(2, -1)
-        turned = torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
-        heads = model_aot.attention(turned, turned, proj, is_causal=self.is_causal)
-        return self.W(heads.transpose(1, 2).flatten(2))
-
-
-class NormedMSSA(model_aot.MSSA):
-    """Compares directions alone, with a temperature for each head."""
-
-    def __init__(self, c):
-        super().__init__(c)
-        self.temperature = nn.Parameter(torch.full((self.K, 1), 3.0))
-
-    def forward(self, z):
-        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)                 # (B, K, N, p)
-        q = F.normalize(proj, dim=-1) * self.temperature[:, None]
-        heads = model_aot.attention(q, F.normalize(proj, dim=-1), proj, is_causal=self.is_causal)
-        return self.W(heads.transpose(1, 2).flatten(2))
 
 
 def windowed(q, k, v, dropout_p=0.0, is_causal=False):
@@ -74,33 +45,15 @@ def windowed(q, k, v, dropout_p=0.0, is_causal=False):
     return scores.masked_fill(far, -torch.inf).softmax(-1) @ v
 
 
-def network(monkeypatch, change):
-    if change == 'window':
-        model = text_network('aot', seed=3)
-        monkeypatch.setattr(model_aot, 'attention', windowed)
-    else:
-        monkeypatch.setattr(model_aot, 'MSSA', change)
-        model = text_network('aot', seed=3)
-    for layer in model.layers:
-        layer.attn.U.weight.data *= 8  # far from uniform
-    return model.eval()
-
-
-@pytest.mark.parametrize('change', [RotaryMSSA, NormedMSSA, 'window'])
 @torch.no_grad()
-def test_attention_maps_of_a_fork_are_those_of_its_forward_pass(change, monkeypatch):
-    model = network(monkeypatch, change)
-    plain = PLAIN(model.config)
-    for step in nanocrate.inside(model, tokens(2, 12)):
+def test_attention_maps_of_a_fork_are_those_of_its_forward_pass(monkeypatch):
+    """Here of a window. Rotary positions and QK-norm of docs/extend.md are tried in test_forks.py."""
+    monkeypatch.setattr(model_aot, 'attention', windowed)
+    for step in nanocrate.inside(loud(text_network('aot', seed=3)), tokens(2, 12)):
         values = step.attention.U(step.normed).unflatten(2, (2, -1)).transpose(1, 2)        # (B, K, N, p)
-        maps = step.maps
-        update = step.attention.W((maps @ values).transpose(1, 2).flatten(2))
-        assert torch.allclose(update, step.update, atol=1e-6) and torch.allclose(maps.sum(-1), torch.ones(2, 2, 12))
-        assert (maps.triu(1) == 0).all()
-        plain.load_state_dict(step.attention.state_dict(), strict=False)
-        assert (layers.weights(plain, step.normed) - maps).abs().max() > 0.05 or change == 'window'
-        if change == 'window':
-            assert (maps.tril(-3) == 0).all() and (maps.tril(-1) > 0).any()
+        update = step.attention.W((step.maps @ values).transpose(1, 2).flatten(2))
+        assert torch.allclose(update, step.update, rtol=1e-4, atol=1e-6)
+        assert (step.maps.triu(1) == 0).all() and (step.maps.tril(-3) == 0).all() and (step.maps.tril(-1) > 0).any()
 
 
 @pytest.mark.parametrize('name', sorted(ALL))
@@ -180,19 +133,6 @@ def test_another_algorithm_for_the_same_lasso_is_measured(monkeypatch, tmp_path,
 
 
 # ---- matrices
-
-def test_a_temperature_neither_decays_nor_is_orthogonalized_and_the_start_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(model_aot, 'MSSA', NormedMSSA)
-    model = text_network('aot')
-    adamw, muon = optim.build(model, 'muon', 1e-3)
-    groups = {id(p): group for group in optim.groups_of([adamw, muon]) for p in group['params']}
-    for layer in model.layers:
-        assert groups[id(layer.attn.temperature)]['weight_decay'] == 0
-        assert groups[id(layer.attn.temperature)] in adamw.param_groups
-        assert groups[id(layer.attn.U.weight)] in muon.param_groups
-    said = capsys.readouterr().out
-    assert 'layers.*.attn.temperature (2, 1)' in said and said.count('temperature') == 1
-    assert len(groups) == len(list(model.parameters()))
 
 
 @pytest.mark.parametrize('name', sorted(ALL))

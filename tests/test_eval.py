@@ -101,14 +101,10 @@ def test_real_labels(folder, run, tmp_path, capsys):
     for i, (n, guess) in enumerate(zip(NUMBERS, logits.argmax(1).tolist())):
         labels[n - 1] = [[guess, 99], [99], [guess], [], [98], [99, guess]][i]
     (tmp_path / 'real.json').write_text(str(labels))
-    assert 'top-1 60.00%' in said(capsys, run, folder, '--dataset=pack', '--workers=0', f'--real={tmp_path}/real.json')
-
-
-def test_real_labels_of_no_picture_are_refused(folder, run, tmp_path, capsys):
-    (tmp_path / 'real.json').write_text(str([[] for _ in NUMBERS]))
-    words = [f'--ckpt={run}', f'--data_dir={folder}', '--dataset=pack', '--workers=0']
-
-    assert 'real.json' in fails(capsys, scores.main, *words, f'--real={tmp_path}/real.json')
+    words = f'--ckpt={run}', f'--data_dir={folder}', '--dataset=pack', '--workers=0', f'--real={tmp_path}/real.json'
+    assert 'top-1 60.00%' in said(capsys, run, folder, *words)
+    (tmp_path / 'real.json').write_text(str([[] for _ in NUMBERS]))  # of no picture
+    assert 'real.json' in fails(capsys, scores.main, *words)
 
 
 @pytest.mark.parametrize('split, words', [('test', []), ('train', ['--split=train', '--eval_crop=1'])])

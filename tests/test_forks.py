@@ -1,14 +1,13 @@
 """The forks of docs/extend.md. Each diff of the page is applied to a copy of the project, which
 trains, goes on, and keeps what the page promises. A fork has at most 20 lines in at most two
 files, or is a file of its own."""
-import json
 import re
 import shutil
 import subprocess
 from collections import namedtuple
 
 import pytest
-from helpers import ROOT, column, run, weights
+from helpers import ROOT, column, edited, run, weights
 
 import train
 
@@ -249,9 +248,8 @@ def test_the_distance_to_the_teacher_is_logged_and_falls(distilled):
 @pytest.mark.slow
 def test_the_unchanged_code_reads_a_student_without_its_teacher(distilled, measured):
     out = distilled.runs / 'toy'
-    config = json.loads((out / 'config.json').read_text())
-    del config['settings']['teacher']  # the unchanged code has no such setting
-    (out / 'config.json').write_text(json.dumps(config))
+    with edited(out / 'config.json') as config:
+        del config['settings']['teacher']  # the unchanged code has no such setting
 
     assert not any('teacher' in name for name in weights(out))
     assert measured(out / 'step_40.safetensors') == f'{column(out, "val")[-1]:.4f}'

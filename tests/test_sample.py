@@ -66,15 +66,6 @@ def test_the_prompt_may_be_a_file_have_newlines_or_be_empty(runs, tmp_path, caps
         said(capsys, f'--ckpt={runs}/bytes', extreme, '--top_k=0', '--max_new_tokens=5')
 
 
-@pytest.mark.parametrize('words, drawn, printed', [([], 'aü🙂', 'xaü🙂\n'), (['--stop=.'], 'ab.cd', 'xab\n')])
-def test_characters_of_several_bytes_are_printed_whole_and_stop_ends_a_text(words, drawn, printed, runs, capsys,
-                                                                            monkeypatch):
-    ids = iter(drawn.encode())
-    monkeypatch.setattr('weights.generate.pick', lambda *a: torch.tensor([[next(ids)]]))
-    words = [f'--ckpt={runs}/bytes', '--start=x', f'--max_new_tokens={len(drawn.encode())}', *words]
-    assert said(capsys, *words) == printed
-
-
 def test_gaps_are_filled_with_the_most_likely_tokens(runs, capsys):
     *gaps, filled = said(capsys, f'--ckpt={runs}/bert', '--start=th[MASK] [MASK]f').splitlines()
     model, tokenizer = load_model(open_run(runs / 'bert')), Tokenizer('bytes')

@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, run_anew, run_here, save_run
+from helpers import ROOT, edited, run_anew, run_here, save_run
 from insides import cropped, fresh, shows
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,9 +58,8 @@ def trained(place, tmp_path):
     def trained(name, step, folder='out/a_run'):
         out = tmp_path / folder
         shutil.copytree(place / 'runs' / name, out)
-        config = json.loads((out / 'config.json').read_text())
-        config['settings'] |= {'init_from': 'scratch', 'max_iters': 2000}
-        (out / 'config.json').write_text(json.dumps(config))
+        with edited(out / 'config.json') as config:
+            config['settings'] |= {'init_from': 'scratch', 'max_iters': 2000}
         weights, _ = read_weights(out / 'best.safetensors')
         shutil.move(checkpoint.write_new_weights(out / 'best.safetensors', weights, step), out / 'best.safetensors')
         return out
@@ -359,14 +358,12 @@ def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     assert different == []
 
 
-@pytest.mark.parametrize('backend', ['nonsense', 'inline', 'module://matplotlib_inline.backend_inline'])
-def test_no_program_needs_the_backend_of_the_user(backend, commands, tmp_path):
-    drawn = ['layers.png', 'x.png', 'y.png', 'run/curve.png'] if backend == 'nonsense' else ['layers.png']
-    folder = tmp_path / 'drawn'
-    folder.mkdir()
-    words = [[str(word) for word in commands[name]] for name in drawn]
-    run_anew(words, folder, PYTHONPATH=str(ROOT), MPLBACKEND=backend)
-    assert all((folder / name).exists() for name in drawn)
+@pytest.mark.parametrize('backend, drawn', [('nonsense', 'run/curve.png'), ('nonsense', 'x.png'),
+                                            ('module://matplotlib_inline.backend_inline', 'layers.png')])
+def test_no_program_needs_the_backend_of_the_user(backend, drawn, commands, tmp_path):
+    words = [str(word) for word in commands[drawn]]
+    run_anew([words], tmp_path, PYTHONPATH=str(ROOT), MPLBACKEND=backend)
+    assert (tmp_path / drawn).exists()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """How a training run starts: recipes, lengths in epochs, fine-tuning."""
-import json
 import shutil
 
 import pytest
 import torch
-from helpers import ROOT, column, config_of, equal, fails, go, losses, weights
+from helpers import ROOT, column, config_of, edited, equal, fails, go, losses, weights
 
 import train
 from engine import settings
@@ -105,10 +104,9 @@ def test_a_config_file_is_not_read_again(picture_run, tmp_path, capsys):
 
 def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherited(picture_run, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
-    config = json.loads((run / 'config.json').read_text())
     own = {'device': 'cuda:7', 'target_loss': 0.001, 'wandb_run_name': 'first', 'workers': 3}
-    config['settings'] |= own
-    (run / 'config.json').write_text(json.dumps(config))
+    with edited(run / 'config.json') as config:
+        config['settings'] |= own
     assert '--device=auto' in fails(capsys, train.main, '--init_from=resume', f'--out_dir={run}')
     found = start(f'--init_from={run}').config
     assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
@@ -116,9 +114,8 @@ def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherite
 
 def test_a_run_of_an_earlier_version_goes_on_whatever_it_said_of_fsdp(picture_run, tmp_path):
     out = shutil.copytree(picture_run, tmp_path / 'a')
-    config = json.loads((out / 'config.json').read_text())
-    config['settings']['fsdp'] = True
-    (out / 'config.json').write_text(json.dumps(config))
+    with edited(out / 'config.json') as config:
+        config['settings']['fsdp'] = True
     go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
     assert read_last(out)['step'] == 7 and 'fsdp' not in config_of(out)
 
