@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import fails, go, losses
-from small_files import jpeg, tree
+from small_files import tree
 
 import train
 from prepare import arrays, imagefolder, pairs, text
@@ -25,35 +25,11 @@ def mine(tmp_path, monkeypatch):
     return tmp_path / 'data' / 'mine'
 
 
-def put_text(mine):
-    shutil.copy('t.txt', mine / 'input.txt')
-    return text, 'data/mine/input.txt'
-
-
-def put_pictures(mine):
-    tree(mine / 'pics', {f'{c}/{i}.jpg': jpeg(8, 8) for c in 'ab' for i in range(3)})
-    return imagefolder, 'data/mine/pics'
-
-
-def put_run(mine):
-    (mine / 'run').mkdir()
-    (mine / 'run' / 'best.safetensors').write_bytes(b'weights')
-    return text, 't.txt'
-
-
-def put_pairs(mine):
-    (mine / 'test.jsonl').write_text('{"prompt": "a", "answer": "b"}\n' * 40)
-    return pairs, 'data/mine/test.jsonl'
-
-
-def put_hidden(mine):
-    (mine / '.notes').write_text('mine')
-    return text, 't.txt'
-
-
-@pytest.mark.parametrize('put', [put_text, put_pictures, put_run, put_pairs, put_hidden])
-def test_what_is_not_of_the_dataset_is_not_replaced_with_it(put, mine, capsys):
-    script, source = put(mine)
+@pytest.mark.parametrize('name, script, source', [
+    ('input.txt', text, 'data/mine/input.txt'), ('pics/a/1.jpg', imagefolder, 'data/mine/pics'),
+    ('run/best.safetensors', text, 't.txt'), ('test.jsonl', pairs, 'data/mine/test.jsonl'), ('.notes', text, 't.txt')])
+def test_what_is_not_of_the_dataset_is_not_replaced_with_it(name, script, source, mine, capsys):
+    tree(mine, {name: b'{"prompt": "a", "answer": "b"}\n' * 40})
     before = files(mine)
 
     said = fails(capsys, script.main, source, '--out', 'data/mine', '--overwrite')

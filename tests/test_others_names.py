@@ -141,18 +141,6 @@ def test_a_backbone_of_dino_becomes_a_vit(name, read, capsys):
     assert name == 'released' or f': {parts[name]}\n' in said
 
 
-@torch.no_grad()
-@pytest.mark.parametrize('text', [False, True])
-def test_tost_is_read(text, read):
-    settings = dict(image_size=0, block_size=16, vocab_size=50304) if text else dict(image_size=224, patch_size=16)
-    Network, Config = network_class('tost'), config_class('tost')
-    torch.manual_seed(0)
-    model = Network(Config(**settings, n_layer=2, n_head=3, n_embd=24, layer_scale=1.0)).eval()
-    found = read(model.to_official(), '--model=tost', '--n_head=3', *['--image_size=0'] * text)
-    x = torch.randint(50257, (2, 16)) if text else torch.randn(1, 3, 224, 224)
-    assert torch.equal(found(x)[0], model(x)[0])
-
-
 # ---- several weights in a file, other names, pictures that are not square
 
 

@@ -308,22 +308,12 @@ def test_a_text_with_a_few_odd_places_is_a_text(tmp_path, capsys):
     assert '40 places' in capsys.readouterr().out
 
 
-def nanogpt(path, vocab_size):
-    """A checkpoint of nanoGPT with a vocabulary of its own."""
-    torch.manual_seed(0)
-    model = AoT(AoTConfig(n_layer=1, n_head=2, n_embd=16, block_size=32, vocab_size=vocab_size, attn='mhsa', mlp=True))
-    names = {'embed.tok_emb': 'wte', 'embed.pos_emb': 'wpe', 'read.norm': 'ln_f', 'layers.0.norm1': 'h.0.ln_1',
-             'layers.0.attn.QKV': 'h.0.attn.c_attn', 'layers.0.attn.W': 'h.0.attn.c_proj', 'layers.0.norm2': 'h.0.ln_2',
-             'layers.0.mlp.up': 'h.0.mlp.c_fc', 'layers.0.mlp.down': 'h.0.mlp.c_proj'}
-    held = {f'transformer.{theirs}.weight': model.state_dict()[f'{ours}.weight'] for ours, theirs in names.items()}
-    torch.save({'model': held | {'lm_head.weight': held['transformer.wte.weight']}}, path)
-
-
 def test_a_nanogpt_with_its_own_vocabulary_is_not_called_gpt2(book, tmp_path, capsys):
     text.main([str(book), '--tokenizer', 'chars', '--out', f'{tmp_path}/chars'])
     letters = files.read_meta(tmp_path / 'chars')['vocab_size']
     for vocab_size, tokenizer in (256, 'bytes'), (letters, f'{tmp_path}/chars'), (128, f'{tmp_path}/chars'):
-        nanogpt(tmp_path / 'ckpt.pt', vocab_size)
+        model = text_network('aot', vocab_size=vocab_size, attn='mhsa', mlp=True)
+        torch.save({'model': model.to_official()}, tmp_path / 'ckpt.pt')
         words = ['--from', f'{tmp_path}/ckpt.pt', '--n_head=2', '--overwrite', f'--out_dir={tmp_path}/run']
         assert '--tokenizer' in fails(capsys, gpt2_weights.main, *words)
         assert f'{tmp_path}/no' in fails(capsys, gpt2_weights.main, *words, '--tokenizer', f'{tmp_path}/no')

@@ -3,7 +3,6 @@ message says what to type next."""
 import ast
 import errno
 import json
-import os
 import shutil
 from unittest.mock import Mock
 
@@ -239,10 +238,8 @@ def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys
 def test_a_second_value_is_not_taken_for_a_misspelt_config_file(main, words, tmp_path, monkeypatch, capsys):
     """A shell replaces a * by all names, and splits a name at its spaces."""
     monkeypatch.chdir(tmp_path)
-    for name in ('a.png', 'b.png', 'c.png', 'crate_shapes.png'):
-        Image.new('RGB', (8, 8)).save(name)
-    for name in ('cats', 'dogs', 'crate_shapes'):
-        os.mkdir(name)
+    names = 'a.png', 'b.png', 'c.png', 'crate_shapes.png', 'cats/a.png', 'dogs/a.png', 'crate_shapes/a.png'
+    tree(tmp_path, dict.fromkeys(names, jpeg(8, 8)))
     line = fails(capsys, main, *words)
     assert 'folder' in line and 'quotes' in line and 'did you mean' not in line
 

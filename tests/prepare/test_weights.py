@@ -8,7 +8,7 @@ from helpers import JPEGS, equal, fails, golden, snapshot
 from safetensors.torch import save_file
 
 import sample
-from engine.networks import config_class, network_class
+from engine.networks import as_pair, config_class, network_class
 from model_aot import AoT
 from prepare import crate_alpha_weights, crate_lm_weights, gpt2_weights, official_weights, text
 from tasks import imagenet
@@ -49,13 +49,15 @@ def words(tmp_path):
     *((official_weights, name, settings, [f'--model={name}', *more]) for name, (settings, more) in FORMATS.items()),
     (official_weights, 'crate', OF_TEXT | dict(n_head=3), ['--model=crate', '--image_size=0']),
     (official_weights, 'crate_alpha', CRATE_LM | dict(n_head=3), ['--model=crate_alpha', '--image_size=0']),
+    (official_weights, 'tost', OF_TEXT | dict(n_head=3, layer_scale=1.0), ['--model=tost', '--image_size=0']),
+    (official_weights, 'tost', SMALL | dict(image_size=224, layer_scale=1.0), ['--model=tost', '--patch_size=16']),
     (crate_lm_weights, 'crate_alpha', CRATE_LM, [])])
 def test_a_file_becomes_a_run_with_the_same_outputs(script, name, settings, more, words, tmp_path):
     model = released(tmp_path / 'w.pth', name, **settings)
     script.main([*(words if script is official_weights else ['--from', words[0], words[-1]]), *more])
     run, noise = open_run(tmp_path / 'out'), [torch.rand(2, 9)] * (name in AUTOENCODERS)
     text = 'vocab_size' in settings
-    x = torch.randint(50257, (2, 16)) if text else torch.randn(2, 3, 12, 12)
+    x = torch.randint(50257, (2, 16)) if text else torch.randn(2, 3, *as_pair(model.config.image_size))
     assert torch.equal(load_model(run)(x, *noise)[0], model(x, *noise)[0]) and run.model == name
     assert run.data.get('tokenizer') == ({'name': 'gpt2'} if text else None)
     assert text or run.settings['learning_rate'] == 5e-5  # of config/base/transfer.py
