@@ -43,47 +43,37 @@ def test_a_share_is_held_out_by_name(tmp_path):
     assert {*held[0]} == {*[n for n in by_hash if n[0] == 'a'][:4], *[n for n in by_hash if n[0] == 'b'][:1]}
 
 
-ROWS = [('1.jpg', 'cat'), ('deep/2.png', 'dog'), ('3.jpg', 'dog'), ('deep/4.jpg', 'cat'), ('5.jpg', 'no, not a cat'),
-        ('6.jpg', 'no, not a cat')]
+ROWS = {'1.jpg': 'cat', 'deep/2.png': 'dog', '3.jpg': 'dog', 'deep/4.jpg': 'cat', '5.jpg': 'no, not a cat',
+        '6.jpg': 'no, not a cat'}
+TABLE = 'file,class\n' + ''.join(f'{file},"{label}"\n' for file, label in ROWS.items())
 TABLES = {
-    'plain': ('file,class', 'utf-8', '\n'),
-    'of a spreadsheet': ('file,class', 'utf-8-sig', '\r\n'),
-    'with more columns': ('id,class,file', 'utf-8', '\n'),
+    'plain': TABLE.encode(),
+    'of a spreadsheet': TABLE.replace('\n', '\r\n').encode('utf-8-sig'),
+    'with more columns': b'id,class,file\n' + b''.join(f'7,"{label}",{file}\n'.encode() for file, label in ROWS.items()),
 }
-
-
-def table(header, rows, encoding='utf-8', end='\n'):
-    columns = header.split(',')
-    lines = [header]
-    for file, label in rows:
-        cells = {'file': file, 'class': f'"{label}"'}
-        lines.append(','.join(cells.get(column, '7') for column in columns))
-    return end.join(lines).encode(encoding)
 
 
 @pytest.mark.parametrize('kind', TABLES)
 def test_classes_from_a_table(kind, tmp_path, capsys):
-    header, encoding, end = TABLES[kind]
-    files = {file: jpeg() for file, _ in ROWS} | {'deep/not_in_it.jpg': jpeg(), 'train/cat/7.jpg': jpeg()}
-    tree(tmp_path / 'f', files)
-    tree(tmp_path, {'labels.csv': table(header, ROWS, encoding, end)})
+    names_of_files = [*ROWS, 'deep/not_in_it.jpg', 'train/cat/7.jpg']
+    tree(tmp_path, {f'f/{name}': jpeg() for name in names_of_files} | {'labels.csv': TABLES[kind]})
     imagefolder.main([f'{tmp_path}/f', '--labels', f'{tmp_path}/labels.csv', '--out', f'{tmp_path}/d', '--workers', '0'])
     meta, splits = read(tmp_path / 'd')
     assert meta['classes'] == ['cat', 'dog', 'no, not a cat'] and len(splits['val']) == 3
     of_file = {name: meta['classes'][label] for pictures in splits.values() for name, label, _ in pictures}
-    assert of_file == dict(ROWS)
+    assert of_file == ROWS
     said = capsys.readouterr().err
     assert 'not_in_it.jpg' in said and '7.jpg' in said
 
 
 @pytest.mark.parametrize('content, named', [
-    (table('file,class', [*ROWS, ROWS[0]]), '1.jpg'), (table('file,class', [*ROWS, ('./deep/../1.jpg', 'dog')]), '1.jpg'),
+    ((TABLE + '1.jpg,cat\n').encode(), '1.jpg'), ((TABLE + './deep/../1.jpg,dog\n').encode(), '1.jpg'),
     (b'file,class\n1.jpg\n', '1.jpg'), (b'file,class\n3.jpg,cat\n1.jpg,\n', '1.jpg'), (b'1.jpg,cat\n3.jpg,dog\n', 'file'),
     (b'file;class\n1.jpg;cat\n', 'file'), ('file,class\n1.jpg,caf\xe9\n'.encode('latin1'), 'labels.csv'), (b'', 'train'),
     (None, 'labels.csv'), (b'file,class\n1,cat\n3,dog\n', '--max_bad')])
 def test_a_table_that_does_not_fit_is_refused(content, named, tmp_path, capsys):
     """Rows twice, also in other words, without a class, without a header, of another encoding, without endings."""
-    tree(tmp_path / 'f', {file: jpeg() for file, _ in ROWS})
+    tree(tmp_path / 'f', {file: jpeg() for file in ROWS})
     if content is not None:
         tree(tmp_path, {'labels.csv': content})
     words = f'{tmp_path}/f', '--labels', f'{tmp_path}/labels.csv', '--out', f'{tmp_path}/d', '--workers', '0'
