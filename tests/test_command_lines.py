@@ -62,6 +62,8 @@ REFUSED = {
         --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below
         --out_dir=run --image_size=16(images) --n_dims=4(functions)
         --optimizer=adam+--weight_decay_end=0.4
+        --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast --learning_rate=true
+        --learning_rate --telemetry=1 --telemetry=yes --qqqqq=3(--help) no_such.py
         --dropout=1.1 --dropout=-0.1 --dropout=1 --seed=4294967296 --seed=18446744073709551616
         --max_iters=100000000000000000000000 --batch_size=100000000000000000000000 --block_size=100000000000000000000000(memory)
         --block_size=4611686018427387904(memory) --n_embd=4611686018427387904(memory)

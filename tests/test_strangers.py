@@ -21,7 +21,7 @@ from test_command_lines import outcome
 
 import analyze
 import sample
-from prepare import arrays, cbt, imagefolder, imagenet
+from prepare import arrays, cbt, imagenet
 from tasks.decode import to_8_bits
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith('linux'), reason='memory is limited as Linux does it')
@@ -72,13 +72,6 @@ def test_broken_pictures_are_refused_to_look_at(run, tmp_path):
              for main, *words in ((sample.main,), (analyze.main, 'layers', f'--out={tmp_path}/x.png'))]
     for (*_, image), line in zip(calls, refused(tmp_path, *calls), strict=True):
         assert image.removeprefix('--image=') in line
-
-
-def test_broken_pictures_are_left_out_of_packs(tmp_path):
-    for split in 'train', 'val':
-        tree(tmp_path / split / 'cat', {'z.jpg': jpeg()} | BROKEN)
-    imagefolder.main([str(tmp_path), '--out', f'{tmp_path}/d', '--workers', '0', '--max_bad', '1'])
-    assert np.load(tmp_path / 'd' / 'train.names.npy').tolist() == [b'cat/z.jpg']
 
 
 def test_pictures_with_a_decimal_point_are_refused():

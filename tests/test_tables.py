@@ -6,8 +6,8 @@ import weakref
 
 import numpy as np
 import pytest
-from PIL import Image
 from helpers import CLASSES, by_hand, fails, masked_autoencoder, picture_network, save_run
+from small_files import png, tree
 
 import sample
 from engine.mistakes import one_line_errors
@@ -36,11 +36,8 @@ def classifier(tmp_path):
 def files(pictures_data, tmp_path):
     """Pictures of the dataset `quads` in a folder, and in folders of classes, by its index."""
     pixels = np.load(pictures_data / 'quads' / 'val.images.npy')
-    for i in range(3):
-        for folder in ('flat', 'classes/' + 'abx'[i]):
-            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels[i]).save(tmp_path / folder / f'{i}.png')
-    return tmp_path
+    files = {f'{folder}/{i}.png': png(pixels[i]) for i in range(3) for folder in ('flat', 'classes/' + 'abx'[i])}
+    return tree(tmp_path, files)
 
 
 def test_guesses_of_a_dataset_become_a_table(classifier, pictures_data, tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Self-distillation in train.py, as in DINO and in SimDINO: teacher, frozen layer, scores by the
 teacher, and a collapse that is noticed."""
-import json
 import math
 import re
 import shutil
@@ -8,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import column, fails, go, weights
+from helpers import column, edited, fails, go, weights
 
 import analyze
 import eval as scores
@@ -114,10 +113,9 @@ def test_entropy_and_information_of_dino_are_at_most_those_of_32_prototypes(dino
 def test_a_run_with_the_old_names_of_settings_goes_on(dino_run, pictures_data, tmp_path):
     out = tmp_path / 'old'
     shutil.copytree(dino_run, out)
-    run = json.loads((out / 'config.json').read_text(encoding='utf-8'))
-    for old, new in DINOConfig.old_names.items():
-        run['network'][old] = run['network'].pop(new)
-    (out / 'config.json').write_text(json.dumps(run), encoding='utf-8')
+    with edited(out / 'config.json') as run:
+        for old, new in DINOConfig.old_names.items():
+            run['network'][old] = run['network'].pop(new)
 
     go('--init_from=resume', f'--out_dir={out}', f'--data_dir={pictures_data}', '--max_iters=7')
 

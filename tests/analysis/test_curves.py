@@ -1,8 +1,9 @@
 """analyze.py curves: the losses in the logs of runs, printed and drawn."""
 import json
+import shutil
 
 import pytest
-from helpers import ROOT, fails
+from helpers import ROOT, edited, fails
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
@@ -62,12 +63,12 @@ def test_numbers_along_logarithmic_axes_do_not_touch(factor, tmp_path, undrawn):
 
 
 def test_runs_on_different_datasets_say_so(tmp_path, undrawn):
-    config = json.loads((ROOT / 'trained' / 'crate_shapes' / 'config.json').read_text())
     runs = {}
     for name, dataset in (('a', 'shapes'), ('b', 'shapes'), ('c', 'other_pictures')):
         runs[name] = a_run(tmp_path / name, [2.0, 1.0])
-        config['settings']['dataset'] = dataset
-        (tmp_path / name / 'config.json').write_text(json.dumps(config))
+        shutil.copy(ROOT / 'trained' / 'crate_shapes' / 'config.json', tmp_path / name)
+        with edited(tmp_path / name / 'config.json') as config:
+            config['settings']['dataset'] = dataset
 
     def words_for(*names):
         analyze.main(['curves', *(runs[name] for name in names), f'--out={tmp_path}/x.png', '--overwrite=true'])

@@ -111,7 +111,7 @@ BOX, LATER = box(1, 1, 9), ('instances_val2018', 'val2018')
 COCO, KAGGLE = 'annotations/instances_val2017.json', 'LOC_val_solution.csv'
 REFUSED = {  # script: [(files that are changed or missing, more words, what the line names)]
     'arrays': [
-        *[({'x.npy': x and npy(x[0])}, '', 'x.npy') for x in (None, [X / 255], [np.zeros((9, 3, 8, 8), np.uint8)])],
+        *[({'x.npy': x and npy(x[0])}, '', 'x.npy') for x in (None, [X / 255])],
         *[({'y.npy': npy(y)}, '', 'y.npy') for y in (Y[:49], Y / 2, Y - 1)],
         ({}, '--classes a,b', 'label 2'), ({}, '--val_images x.npy', '--val_labels'), ({}, '--val 2', '--val')],
     'cbt': [
@@ -139,7 +139,7 @@ REFUSED = {  # script: [(files that are changed or missing, more words, what the
         *[({}, words, words.split()[0]) for words in ('--subsets 22', '--val 0')],
         *[({'urlsf_subset00.tar': content}, '', 'urlsf_subset00.tar') for content in (
             b'', None, tar({'a.txt': b'x'}), tar({'a_data.xz': tar({'a.txt': b'x' * 50000}, 'xz')[:-40]}))]],
-    'pairs': [({}, '--answer reply', 'line 1'), ({'x.jsonl': b'[1]'}, '', 'line 1'), ({'x.jsonl': b''}, '', 'too little')],
+    'pairs': [({}, '--answer reply', 'line 1'), ({'x.jsonl': b''}, '', 'too little')],
     'shapes': [({}, words, words.split()[0]) for words in ('--objects 17', '--size 10')],
     'stdlib': [({f'{i}.py': None for i in range(39)}, '', 'too little')],
     'text': [({}, '--glob *.md', '--glob'), ({}, 'nowhere', 'nowhere'), ({'x/a.txt': b''}, '', 'too little')],
