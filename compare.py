@@ -47,7 +47,8 @@ from engine.checkpoint import read_log
 from engine.device import Device, choose_device
 from engine.mistakes import Mistake
 from engine.networks import network_class, num_params
-from engine.writing import write_file, write_table
+from engine.tables import write_table
+from engine.writing import write_file
 from eval import EvalConfig, Trained, split_to_score, validate
 from request import start
 from request.build import build_network, config_for
