@@ -18,6 +18,7 @@ same command is typed again. scoring/significance.py says when a difference coun
 import csv
 import json
 import math
+import operator
 import os
 import signal
 import subprocess
@@ -103,13 +104,13 @@ def main(argv):
     check_names(names, typed)
 
     # ---- who is compared. Nothing is trained yet, so that every mistake comes up now
-    first, *others = [contestant(name, typed) for name in names]
-    for other in others:
-        check_same_budget(first, other)
+    first, *rivals = [contestant(name, typed) for name in names]
+    for rival in rivals:
+        check_same_budget(first, rival)
     if c.equal == 'weights':
-        others = [as_large_as(first, other) for other in others]
+        rivals = [as_large_as(first, rival) for rival in rivals]
     length = ['--epochs=0', f'--max_iters={first.task.c.max_iters}']  # that of the first
-    contestants = [with_words(entry.name, entry.words + length) for entry in (first, *others)]
+    contestants = [with_words(entry.name, entry.words + length) for entry in (first, *rivals)]
     tries = {entry.name: tries_of(entry, c.sweep) for entry in contestants}
 
     # ---- where, and how long
@@ -172,15 +173,15 @@ def contestant(name, typed):
     """The Contestant of a network or a config file. typed: {setting: value} of all runs, or
     NAME.setting of those of one network."""
     of_all = {}
-    own = {}
+    of_this = {}
     for setting, value in typed.items():
         owner, _, key = setting.rpartition('.')
         if owner == short_name(name):
-            own[key] = value
+            of_this[key] = value
         elif not owner:
             of_all[key] = value
     words = [name] if name.endswith('.py') else [f'--model={name}']
-    return with_words(short_name(name), words + words_of(of_all | own))
+    return with_words(short_name(name), words + words_of(of_all | of_this))
 
 
 def with_words(name, words):
@@ -221,13 +222,13 @@ def budget(task):
     return values | {'block_size': task.tokens_per_row}  # 1 for pictures
 
 
-def as_large_as(first, other):
+def as_large_as(first, rival):
     """A Contestant with the width at which it has as many weights as the first. Raises Mistake if
     no width comes near enough."""
-    request = start.read(*settings.split(other.words), TrainConfig, AugmentConfig)
+    request = start.read(*settings.split(rival.words), TrainConfig, AugmentConfig)
     model = request.config.model
-    meta = read_meta(other.dataset)
-    config = other.task.config
+    meta = read_meta(rival.dataset)
+    config = rival.task.config
     has_own_heads = getattr(config, 'head_dim', None) == 0  # n_embd / n_head
     step = config.n_head
     if hasattr(config, 'head_dim'):
@@ -252,10 +253,10 @@ def as_large_as(first, other):
     above = bisect_left(widths, first.parameters, key=count)
     width = min(widths[max(0, above - 1):above + 1], key=distance)  # those on both sides
     if distance(width) > SAME_WEIGHTS:
-        raise Mistake(f'--equal=weights: {other.name} comes nearest with n_embd={width}, where it '
+        raise Mistake(f'--equal=weights: {rival.name} comes nearest with n_embd={width}, where it '
                       f'has {count(width):,} weights and {first.name} {first.parameters:,}; give '
-                      f'it another --{other.name}.n_layer or --{other.name}.n_head')
-    return with_words(other.name, [*other.words, *words_of(of_width(width))])
+                      f'it another --{rival.name}.n_layer or --{rival.name}.n_head')
+    return with_words(rival.name, [*rival.words, *words_of(of_width(width))])
 
 
 def tries_of(entry, sweep):
@@ -283,9 +284,10 @@ def claim(folder, contestants, sweep, command):
     path = folder / 'comparison.json'
     mine = {'networks': {entry.name: entry.words for entry in contestants}, 'sweep': sweep}
     if path.exists():
-        held = json.loads(path.read_text(encoding='utf-8'))
-        if held != mine | {'command': held['command']}:
-            raise Mistake(f'{folder} holds another comparison: {held["command"]}; type that, or '
+        content = json.loads(path.read_text(encoding='utf-8'))
+        command_before = content['command']
+        if content != mine | {'command': command_before}:
+            raise Mistake(f'{folder} holds another comparison: {command_before}; type that, or '
                           'name another --out')
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Mistake(f'{folder} holds no comparison; name another --out')
@@ -378,7 +380,8 @@ def run_all(runs, folder, jobs):
             if row is None:
                 continue
             rows[row['run']] = row
-            write_table(table, [COLUMNS, *([r[name] for name in COLUMNS] for r in rows.values())])
+            cells_of = operator.itemgetter(*COLUMNS)
+            write_table(table, [COLUMNS, *map(cells_of, rows.values())])
             print(f'{row["run"]:<40} {row["split"]} error {row["error"]:.4f} (validation '
                   f'{row["val_error"]:.4f}) at step {row["chosen_step"]:.0f} of '
                   f'{row["steps"]:.0f}, {row["seconds"]:.0f} s of training', flush=True)
@@ -449,19 +452,19 @@ def report_of(contestants, rows):
              '|---|---|---|---|---|']
     errors = {}
     for entry in contestants:
-        own = rows_of(entry, rows)
-        errors[entry.name] = [row['error'] for row in own]
-        spread = f'{stdev(errors[entry.name]):.4f}' if len(own) > 1 else ''
+        runs = rows_of(entry, rows)
+        errors[entry.name] = [row['error'] for row in runs]
+        spread = f'{stdev(errors[entry.name]):.4f}' if len(runs) > 1 else ''
         lines.append(f'| {entry.name} | {entry.parameters:,} | {fmean(errors[entry.name]):.4f} | '
-                     f'{spread} | {fmean(row["seconds"] for row in own):.0f} |')
-    first, *others = contestants
-    for other in others:
-        differences = [a - b for a, b in zip(errors[first.name], errors[other.name])]
-        said = verdict(first.name, other.name, differences)
-        ratio = other.parameters / first.parameters
+                     f'{spread} | {fmean(row["seconds"] for row in runs):.0f} |')
+    first, *rivals = contestants
+    for rival in rivals:
+        differences = [a - b for a, b in zip(errors[first.name], errors[rival.name])]
+        line = verdict(first.name, rival.name, differences)
+        ratio = rival.parameters / first.parameters
         if abs(ratio - 1) > SAME_WEIGHTS:
-            said += f' ({other.name} has {ratio:.2f} times the weights of {first.name})'
-        lines += ['', said]
+            line += f' ({rival.name} has {ratio:.2f} times the weights of {first.name})'
+        lines += ['', line]
     return '\n'.join(lines)
 
 
@@ -477,7 +480,9 @@ def draw(contestants, rows, folder):
                 validations = validations_of(folder / row['run'])
                 errors_of_runs.append({v['step']: entry.task.error(v) for v in validations})
             steps = sorted(set.intersection(*map(set, errors_of_runs)))
-            errors = [[run[step] for run in errors_of_runs] for step in steps]
+            errors = []  # of all seeds, for each step
+            for step in steps:
+                errors.append([run[step] for run in errors_of_runs])
             panel.plot(steps, [fmean(e) for e in errors], 'o-', label=entry.name)
             panel.fill_between(steps, [min(e) for e in errors], [max(e) for e in errors], alpha=0.2)
         panel.set(xlabel='step', ylabel='validation error')
