@@ -16,6 +16,7 @@ A linear probe and nearest neighbours classify pictures by the frozen features o
 computed is in scoring/.
 """
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,8 +233,8 @@ def score_classifier(c, trained):
     print(f'{name}: {count:,} pictures, loss {metrics["loss"]:.4f}, '
           f'top-1 {metrics["top1"]:.2%}, top-5 {metrics["top5"]:.2%}{others(metrics)}')
 
-    _, class_sizes = np.unique(images.labels, return_counts=True)
-    has_unequal_classes = class_sizes.min() < class_sizes.max()
+    class_sizes = Counter(images.labels.tolist()).values()
+    has_unequal_classes = min(class_sizes) < max(class_sizes)
     if c.real or c.confusion or has_unequal_classes:
         guesses = splits.guesses(trained.model, task)
     if has_unequal_classes:
@@ -250,16 +251,17 @@ def say_accuracy_of_classes(images, guesses):
     """Print how often a classifier is right in each class of an ImageSplit, and the mean of these
     accuracies. A class without pictures in the split is left out. guesses: the class that the
     network gives each picture."""
-    pictures = np.bincount(images.labels)                                   # of each class
-    right = np.bincount(images.labels, weights=images.labels == guesses)
-    present = pictures.nonzero()[0]
-    accuracies = right[present] / pictures[present]
+    is_right = images.labels == guesses                     # (N,)
+    accuracies = []
     rows = []
-    for number, accuracy in zip(present, accuracies):
+    for number in np.unique(images.labels):
+        is_right_in_class = is_right[images.labels == number]
+        accuracy = is_right_in_class.mean()
+        accuracies.append(accuracy)
         name = readable(images.classes[number])
-        rows.append((name, pictures[number], f'{accuracy:.2%}'))
+        rows.append((name, len(is_right_in_class), f'{accuracy:.2%}'))
     say_table(('class', 'pictures', 'top-1'), rows)
-    print(f'balanced accuracy, the mean of all classes: {accuracies.mean():.2%}')
+    print(f'balanced accuracy, the mean of all classes: {np.mean(accuracies):.2%}')
 
 
 def accuracy_by_real(guesses, real_labels):
