@@ -49,10 +49,9 @@ def bytes_data(tmp_path_factory):
 @pytest.fixture(scope='session')
 def tiny(bytes_data):
     """Command-line words for a run that takes a second."""
-    return [f'--data_dir={bytes_data}', '--dataset=tiny', '--n_layer=2', '--n_head=2',
-            '--n_embd=16', '--block_size=16', '--batch_size=4', '--max_iters=6',
-            '--eval_interval=3', '--eval_iters=2', '--log_interval=1', '--warmup_iters=2',
-            '--show_samples=false']
+    words = '''--dataset=tiny --n_layer=2 --n_head=2 --n_embd=16 --block_size=16 --batch_size=4 --max_iters=6
+               --eval_interval=3 --eval_iters=2 --log_interval=1 --warmup_iters=2 --show_samples=false'''
+    return [f'--data_dir={bytes_data}', *words.split()]
 
 
 @pytest.fixture(scope='session')

@@ -377,9 +377,8 @@ def config(name):
 HARD = ['--dropout=0.2', '--gradient_accumulation_steps=2', '--optimizer=muon']
 HARD_PICTURES = ['--ema=0.9', '--gradient_accumulation_steps=2', '--batch_size=4', '--dropout=0.2',
                  '--label_smoothing=0.1']
-SHORT = ['--n_layer=1', '--n_head=2', '--n_embd=16', '--batch_size=8', '--max_iters=6',
-         '--eval_interval=3', '--log_interval=1', '--warmup_iters=2', '--optimizer=adamw',
-         '--dtype=float32']
+SHORT = '''--n_layer=1 --n_head=2 --n_embd=16 --batch_size=8 --max_iters=6 --eval_interval=3
+           --log_interval=1 --warmup_iters=2 --optimizer=adamw --dtype=float32'''.split()
 OF_PICTURES = [*SHORT, '--model=crate', '--patch_size=4', '--randaugment_n=1',
                config('train_crate_shapes')]
 OF_MAE = [*SHORT, '--patch_size=2', '--min_lr=0', '--learning_rate=1e-2']

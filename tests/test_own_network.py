@@ -24,8 +24,8 @@ CALL = 'z = self.layers(self.embed(x))'
 BUILT = 'self.head = nn.Linear(d, config.vocab_size if self.text else config.num_classes)\n'
 ANSWER = 'return out, None if y is None else F.cross_entropy(out.flatten(0, -2), y.flatten())'
 
-TRAINING = ['--max_iters=4', '--eval_interval=2', '--eval_iters=2', '--batch_size=4',
-            '--log_interval=1', '--optimizer=adamw', '--dtype=float32', '--device=cpu']
+TRAINING = '''--max_iters=4 --eval_interval=2 --eval_iters=2 --batch_size=4 --log_interval=1
+              --optimizer=adamw --dtype=float32 --device=cpu'''.split()
 SIZES = ['--n_embd=16', '--block_size=16']
 ON_TEXT = ['--dataset=text', *SIZES]
 ON_PICTURES = ['--dataset=quads', '--n_embd=16']

@@ -10,9 +10,9 @@ from engine.checkpoint import read_log
 from lib.texts import write_text
 from weights.runs import read_last, read_weights
 
-TINY = ['--dataset=noise', '--n_layer=1', '--n_head=2', '--n_embd=32', '--block_size=16', '--batch_size=8',
-        '--eval_interval=3', '--eval_iters=4', '--warmup_iters=0', '--schedule=constant', '--optimizer=adamw',
-        '--learning_rate=3e-2', '--show_samples=false', '--dtype=float32', '--device=cpu', '--compile=false']
+TINY = '''--dataset=noise --n_layer=1 --n_head=2 --n_embd=32 --block_size=16 --batch_size=8 --eval_interval=3
+          --eval_iters=4 --warmup_iters=0 --schedule=constant --optimizer=adamw --learning_rate=3e-2
+          --show_samples=false --dtype=float32 --device=cpu --compile=false'''.split()
 
 
 @pytest.fixture(scope='module')

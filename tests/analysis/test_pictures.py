@@ -358,7 +358,7 @@ def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     assert different == []
 
 
-@pytest.mark.parametrize('backend, drawn', [('nonsense', 'run/curve.png'), ('nonsense', 'x.png'),
+@pytest.mark.parametrize('backend, drawn', [('nonsense', 'x.png'), ('inline', 'layers.png'),
                                             ('module://matplotlib_inline.backend_inline', 'layers.png')])
 def test_no_program_needs_the_backend_of_the_user(backend, drawn, commands, tmp_path):
     words = [str(word) for word in commands[drawn]]
