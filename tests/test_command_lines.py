@@ -150,16 +150,19 @@ def place(tmp_path_factory, pictures_data, bytes_data, text_run):
     (place / 'inputs').symlink_to(inputs)  # which no one copies
     small = dict(n_layer=1, n_head=2, n_embd=8, block_size=8)
     letters = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': 'abc'}}
-    save_run(place / 'text', text_network('aot', vocab_size=256, **small), BYTES, dataset='text', seed=1)
-    save_run(place / 'tost', text_network('tost', vocab_size=256, **small), BYTES, dataset='text', seed=1)
-    save_run(place / 'letters', text_network('aot', vocab_size=64, **small), letters, dataset='text', seed=1)
-    save_run(place / 'gaps', text_network('crate', causal=False, vocab_size=257), BYTES, dataset='text')
-    for name, n in (('functions', 4), ('three', 3)):
-        save_run(place / name, text_network('aot', n_dims=n, **small), {'kind': 'functions'}, dataset='linear')
-    masked = masked_autoencoder('crate_mae', image_size=8, patch_size=2)[0]
-    save_run(place / 'masked', masked, CLASSES, dataset='quads')
     crate = picture_network(n_embd=8)
-    save_run(place / 'picture', crate, CLASSES, dataset='quads', seed=1)
+    runs = {
+        'text': (text_network('aot', vocab_size=256, **small), BYTES, 'text'),
+        'tost': (text_network('tost', vocab_size=256, **small), BYTES, 'text'),
+        'letters': (text_network('aot', vocab_size=64, **small), letters, 'text'),
+        'gaps': (text_network('crate', causal=False, vocab_size=257), BYTES, 'text'),
+        'functions': (text_network('aot', n_dims=4, **small), {'kind': 'functions'}, 'linear'),
+        'three': (text_network('aot', n_dims=3, **small), {'kind': 'functions'}, 'linear'),
+        'masked': (masked_autoencoder('crate_mae', image_size=8, patch_size=2)[0], CLASSES, 'quads'),
+        'picture': (crate, CLASSES, 'quads'),
+    }
+    for name, (model, data, dataset) in runs.items():
+        save_run(place / name, model, data, dataset=dataset, seed=1)
     save_run(place / 'theirs', crate, {'kind': 'images', 'classes': None})  # as the authors' weights become one
     for name in ('trained', 'damaged'):
         shutil.copytree(text_run, place / name)

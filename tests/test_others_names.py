@@ -19,6 +19,7 @@ from weights.runs import open_run
 from weights.surgery import load_model
 
 PICTURES = dict(image_size=12, patch_size=4, n_layer=2, n_head=3, n_embd=24)  # 3 x 3 patches
+SMALL_WORDS = '--model=vit', '--n_head=3', '--patch_size=4'
 
 
 # ---- what stands beside the weights
@@ -132,7 +133,7 @@ OF_DINO = {
 @pytest.mark.parametrize('name', OF_DINO)
 def test_a_backbone_of_dino_becomes_a_vit(name, read, capsys):
     """It is the teacher's, where there are both."""
-    found = read(OF_DINO[name], '--model=vit', '--n_head=3', '--patch_size=4')
+    found = read(OF_DINO[name], *SMALL_WORDS)
     x = torch.randn(2, 3, 12, 12)
     assert torch.equal(found.features(x), vit(1).features(x)) and not found(x)[0].any()
     said = capsys.readouterr().out
@@ -148,7 +149,6 @@ def zeros(sd):
     return {name: torch.zeros_like(t) for name, t in sd.items()}
 
 
-SMALL_WORDS = '--model=vit', '--n_head=3', '--patch_size=4'
 TWO = {
     'averages': ('model', 'model_ema'),
     'of timm': ('state_dict', 'state_dict_ema'),
