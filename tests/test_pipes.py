@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from helpers import ROOT, run
+from small_files import jpeg, tree
 
 
 @pytest.mark.parametrize('line', [
@@ -29,9 +30,7 @@ def test_a_pipe_is_one_line(line, bytes_data, tmp_path):
 @pytest.mark.skipif(not os.path.exists('/dev/zero'), reason='the system has no file without an end')
 @pytest.mark.parametrize('kind', ['pipe', 'link to a pipe', '/dev/zero'])
 def test_what_is_no_file_in_a_folder_of_pictures_is_left_out_or_named(kind, tmp_path):
-    (tmp_path / 'photos' / 'cats').mkdir(parents=True)
-    for i in range(4):
-        shutil.copy(ROOT / 'assets' / 'cat.jpg', tmp_path / 'photos' / 'cats' / f'{i}.jpg')
+    tree(tmp_path, {f'photos/cats/{i}.jpg': jpeg() for i in range(4)})
     place = tmp_path / 'photos' / 'cats' / 'pipe.jpg'
     if kind == 'pipe':
         os.mkfifo(place)

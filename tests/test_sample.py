@@ -2,7 +2,6 @@
 import csv
 import io
 import re
-import shutil
 import sys
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from PIL import Image
 from helpers import (BYTES, CLASSES, TEXT, fails, masked_autoencoder, normalized,
                      picture_network, save_run, text_network)
+from small_files import tree
 
 import sample
 from engine import plots
@@ -151,12 +151,11 @@ def test_files_become_grey_or_rgb_as_the_network_needs(channels, files, pictures
 
 
 def test_folders_of_classes_are_true_classes(files, figures, tmp_path, capsys):
-    for name in ('a/1.png', 'b/2.png', 'other/3.png'):
-        (tmp_path / 'mine' / name).parent.mkdir(parents=True)
-        shutil.copy(files / name[-5:], tmp_path / 'mine' / name)
+    names = 'a/1.png', 'b/2.png', 'other/3.png'
+    tree(tmp_path / 'mine', {name: (files / name[-5:]).read_bytes() for name in names})
     words = f'--ckpt={classifier(tmp_path / "run")[1]}', f'--image={tmp_path}/mine'
     lines = said(capsys, *words, '--num_samples=9', f'--out={tmp_path}/g.png').splitlines()
-    assert sorted(line.split(':')[0] for line in lines[:-1]) == ['a/1.png', 'b/2.png', 'other/3.png']
+    assert sorted(line.split(':')[0] for line in lines[:-1]) == [*names]
     titles = [axis.get_title() for axis in figures[0].axes]
     assert sorted(filter(None, titles)) == ['a', 'b', 'other/3.png']  # of no class that the network knows
     assert len(said(capsys, *words).splitlines()) == 1
@@ -172,8 +171,7 @@ def test_folders_with_wordnet_ids_are_right_or_wrong_too(wnid, is_dataset, files
         arrays = pixels[None], np.array([wnids.index(wnid)])
         save_arrays(images, {'train': arrays, 'val': arrays}, wnids)
     else:
-        (images / wnid).mkdir(parents=True)
-        shutil.copy(files / '2.png', images / wnid)
+        tree(images, {f'{wnid}/2.png': (files / '2.png').read_bytes()})
     model, run = classifier(tmp_path / 'run', classes={'kind': 'images', 'classes': wnids})
     guess = said(capsys, f'--ckpt={run}', f'--image={images}', f'--out={tmp_path}/g.csv').split(': ')[1]
     with open(tmp_path / 'g.csv', newline='') as f:

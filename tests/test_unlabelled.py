@@ -3,6 +3,7 @@ of a run of its own or of the network inside."""
 import re
 
 import pytest
+import small_files
 import torch
 from helpers import (CLASSES, KINDS, OF_PICTURES, ROOT, column, config_of, equal, fails, go, jpeg,
                      save_run, weights)
@@ -22,11 +23,7 @@ from weights.surgery import load_model
 
 def tree(root, *names):
     """Pictures with these names below a folder, which is returned."""
-    for i, name in enumerate(names):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg(12, 16, i))
-    return root
+    return small_files.tree(root, {name: jpeg(12, 16, i) for i, name in enumerate(names)})
 
 
 def prepare(folder, out):
@@ -127,8 +124,8 @@ def run_of(kind, out, **settings):
     return save_run(out, Network(Config(**small | settings)), CLASSES, dataset='quads')
 
 
-HEADS = '--out_dim=32', '--hidden_dim=16', '--bottleneck_dim=8', '--local_crops=1', '--local_size=4', '--batch_size=8', \
-        '--eval_iters=1', '--max_iters=0', '--dtype=float32'
+HEADS = '''--out_dim=32 --hidden_dim=16 --bottleneck_dim=8 --local_crops=1 --local_size=4 --batch_size=8 --eval_iters=1
+           --max_iters=0 --dtype=float32'''.split()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from insides import load
 from matplotlib.patches import Rectangle
 from PIL import Image
+from small_files import jpeg, tree
 
 from tasks.augment import visible
 from tasks.masks import UNKNOWN
@@ -16,14 +17,8 @@ from weights.runs import open_run
 @pytest.fixture
 def photos(tmp_path):
     """A folder with a wide, a high, a long and a small picture, and one in the network's size."""
-    folder = tmp_path / 'photos'
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for name, height, width in (('wide', 90, 200), ('high', 200, 91), ('long', 40, 400), ('small', 9, 12),
-                                ('same', 16, 24)):
-        pixels = np.kron(rng.integers(0, 256, (3, 4, 3)), np.ones((67, 100, 1)))[:height, :width]
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f'{name}.png')
-    return folder
+    sizes = {'wide': (200, 90), 'high': (91, 200), 'long': (400, 40), 'small': (12, 9), 'same': (24, 16)}
+    return tree(tmp_path / 'photos', {f'{name}.png': jpeg(*size, kind='PNG') for name, size in sizes.items()})
 
 
 @pytest.mark.parametrize('view', [0.5, 0.875, 1.0])
