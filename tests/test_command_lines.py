@@ -53,21 +53,27 @@ PROGRAMS = {  # words that work
 # words, joined by + where it takes several; the line names the last's setting or value, or what is in ()
 REFUSED = {
     'train': '''
-        --n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt --optimizer=sgd
+        --n_embd=15 --n_layers=3 --dataset=nothing_here --dataset=shakespeare_char --model=gpt
+        --optimizer=sgd
         --max_iters=9223372036854775807 --epochs=1e30 --batch_size=9223372036854775807
-        --dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17 --init_from=no_such
+        --dtype=int8 --compile=maybe --device=tpu9 --device=meta --seed=-1 --vocab_size=17
+        --init_from=no_such
         --init_from=resume(new) --min_lr=1 --learning_rate=nan --n_embd=1000000000(memory)
         --train_share=0.5 --wandb_log=true(wandb) --curriculum=9 --dataset=quads+--init_from=text
         --dataset=torn(meta.json) folder/a.jpg(config)
-        --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true --out_dir=file/below
+        --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true
+        --out_dir=file/below
         --out_dir=run --image_size=16(images) --n_dims=4(functions)
         --optimizer=adam+--weight_decay_end=0.4
-        --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast --learning_rate=true
+        --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast
+        --learning_rate=true
         --learning_rate --telemetry=1 --telemetry=yes --qqqqq=3(--help) no_such.py
         --dropout=1.1 --dropout=-0.1 --dropout=1 --seed=4294967296 --seed=18446744073709551616
-        --max_iters=100000000000000000000000 --batch_size=100000000000000000000000 --block_size=100000000000000000000000(memory)
+        --max_iters=100000000000000000000000 --batch_size=100000000000000000000000
+        --block_size=100000000000000000000000(memory)
         --block_size=4611686018427387904(memory) --n_embd=4611686018427387904(memory)
-        --optimizer=Muonn(muon) --lr=1(learning_rate) --ckpt=out/x(init_from) out/mine(--init_from=out/mine)
+        --optimizer=Muonn(muon) --lr=1(learning_rate) --ckpt=out/x(init_from)
+        out/mine(--init_from=out/mine)
         --out_dir --out_dir= --dataset= --model= --init_from --init_from=
         --init_from=out/mina(out/mine) --init_from=resume+--out_dir=out/mina(out/mine)
         --init_from=out/mine/last.pt(out/mine) --init_from=gpt2(prepare/gpt2_weights.py)
@@ -76,14 +82,18 @@ REFUSED = {
         --patch_size=3 --num_classes=5 --ema=1 --crop_scale=nan --eval_view=whole --randaugment_m=31
         --train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3
         --init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10
-        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --eval_crop=0 --crop_scale=2 --dropout=-1
-        --label_smoothing=1.5 --label_smoothing=-0.1 --workers=100000 --workers=100000000000000000000000''',
+        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --eval_crop=0 --crop_scale=2
+        --dropout=-1
+        --label_smoothing=1.5 --label_smoothing=-0.1 --workers=100000
+        --workers=100000000000000000000000''',
     'train functions': '''
-        --image_size=32(images) --n_dims=0(functions) --epochs=2 --dataset=sparse_linear+--sparsity=9
+        --image_size=32(images) --n_dims=0(functions) --epochs=2
+        --dataset=sparse_linear+--sparsity=9
         --dataset=sparse_linear+--sparsity=0''',
     'train from': '''
         --init_from=none.safetensors(run) --init_from=/(run) --init_from=inputs
-        --init_from=trained/last.pt --init_from=text/none.safetensors --init_from=trained+--gelu=tanh
+        --init_from=trained/last.pt --init_from=text/none.safetensors
+        --init_from=trained+--gelu=tanh
         --init_from=theirs(--dataset) --dataset=colours(--new_head)
         --dataset=renamed(--new_head) --dataset=grey(channels) --init_from=masked+--new_head=true
         --init_from=masked+--model=vit(--model=crate) --init_from=masked+--model=crate+--n_head=4
@@ -94,9 +104,12 @@ REFUSED = {
     'train resumed': '''
         --seed=5 --n_embd=32 --max_iters=2 --new_head=true --out_dir=theirs(last.pt)
         --out_dir=damaged(--init_from=damaged)''',
-    'train masked': '--mask_ratio=abc --num_classes=4 --new_head=true --dataset=text(config/pretrain_crate_mae_shapes.py)',
+    'train masked': '''
+        --mask_ratio=abc --num_classes=4 --new_head=true
+        --dataset=text(config/pretrain_crate_mae_shapes.py)''',
     'train views': '''
-        --local_size=6 --dataset=text(config/train_crate_dino_shapes.py) --local_crops=-1 --ema=0.9 --randaugment_n=2 --image_size=10
+        --local_size=6 --dataset=text(config/train_crate_dino_shapes.py) --local_crops=-1 --ema=0.9
+        --randaugment_n=2 --image_size=10
         --randaugment_m=3 --blur=0.05 --sparsity=2
         --objective=simdino+--alignment_weight=-1''',
     'sample': '''
@@ -106,24 +119,30 @@ REFUSED = {
         --seed=4294967296 --seed=18446744073709551616 --seed=100000000000000000000000
         --ckpt --ckpt= --stop out/mine(--ckpt=out/mine)
         --ckpt=nowhere+--prompt=Hi(start) --ckpt=nowhere+--out_dir=x --ckpt=nowhere+--init_from=x
-        --ckpt=out/mina(out/mine) --ckpt=out/mine/last.pt(out/mine) --ckpt=out/gpt2-xl(prepare/gpt2_weights.py)''',
+        --ckpt=out/mina(out/mine) --ckpt=out/mine/last.pt(out/mine)
+        --ckpt=out/gpt2-xl(prepare/gpt2_weights.py)''',
     'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
     'sample pictures': '''
-        --out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a --top_k=3
+        --out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a
+        --top_k=3
         --image=nowhere.png --image=file --image=inputs/data/text --ckpt=letters(--image)''',
     'sample masked': '--norm_pix_loss=true --mask_ratio=0 --out=there.png',
     'eval': '''
-        --probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads --ckpt=letters(--dataset)
-        --workers=2 --results --ckpt=nowhere+--chkpt=x --ckpt=out/crate_cifar10(config/train_crate_cifar10.py)''',
+        --probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads
+        --ckpt=letters(--dataset)
+        --workers=2 --results --ckpt=nowhere+--chkpt=x
+        --ckpt=out/crate_cifar10(config/train_crate_cifar10.py)''',
     'eval pictures': '''
-        --dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2 --workers=-2
+        --dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2
+        --workers=-2
         --train_share=0 --split=train+--knn=1 --beside=x --image_size=10 --real=no_real.json
         --confusion=c.txt --confusion=there.png --benchmarks=ptb --knn=1+--layer=9
         --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --train_share=0.5 --layer=1 --seed=3
         --workers=100000000000000000000000 --knn=1+--confusion=c.png --probe=true+--confusion=c.png
         --knn=1+--real=r.json --probe=true+--knn=1+--real=r.json''',
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
-    'eval functions': '--split=val --knn=3 --dataset=cubic --beside=text --beside=three --results=no/x.csv',
+    'eval functions': '''
+        --split=val --knn=3 --dataset=cubic --beside=text --beside=three --results=no/x.csv''',
     'eval benchmarks': '''
         --benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text
         --results=file --results=no/r.csv --benchmarks=lambada --ckpt=gaps(benchmarks)''',
@@ -132,7 +151,8 @@ REFUSED = {
         --ckpt=out/tost_stdlib(config/train_tost_stdlib.py)''',
     'analyze attention': '--ckpt=tost(TSSA)',
     'bench': '''
-        pikturs --rows=crate-huge --rows=crate-tiny-nanogpt(row) --rows=crate-tiny+--image_size=33 --rounds=0
+        pikturs --rows=crate-huge --rows=crate-tiny-nanogpt(row) --rows=crate-tiny+--image_size=33
+        --rounds=0
         --batch_size=100000000000000000000000(memory)''',
     'bench generate': '--rows=vit-small',
     'prepare shapes': '--size=3 --train=1000000000000',

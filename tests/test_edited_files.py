@@ -43,18 +43,24 @@ def dataset(bytes_data, pictures_data, tmp_path):
 # ---- meta.json and config.json
 
 FIELDS = {
-    'tiny': 'kind splits splits.val tokenizer tokenizer.name vocab_size splits.train.tokens splits.val.bytes splits.val.dtype',
-    'quads': 'kind storage splits classes channels splits.val.count splits.train.height splits.val.width',
+    'tiny': '''kind splits splits.val tokenizer tokenizer.name vocab_size splits.train.tokens
+        splits.val.bytes splits.val.dtype''',
+    'quads': '''kind storage splits classes channels splits.val.count splits.train.height
+        splits.val.width''',
     'pack': 'storage classes splits.train.count splits.val.bytes',
-    'run': 'data data.kind data.classes settings settings.dataset settings.eval_crop settings.eval_view model network '
-           'network.n_layer network.n_head network.image_size network.patch_size network.eta network.unknown',
-    'resumed': 'data data.kind settings settings.max_iters settings.seed network network.dropout network.block_size',
+    'run': '''data data.kind data.classes settings settings.dataset settings.eval_crop
+        settings.eval_view model network network.n_layer network.n_head network.image_size
+        network.patch_size network.eta network.unknown''',
+    'resumed': '''data data.kind settings settings.max_iters settings.seed network
+        network.dropout network.block_size''',
 }
 CASES = [(name, path, odd) for name, paths in FIELDS.items() for path in paths.split() for odd in ODD]
-# values of the right type: nothing is wrong, or the line is about something else. So may be negative numbers.
+# values of the right type: nothing is wrong, or the line is about something else. So may be
+# negative numbers.
 FITTING = {
     'kind': 'true text', 'storage': 'true text', 'channels': 'nothing null zero', 'splits.val': 'nothing',
-    'splits.val.dtype': 'true text', 'tokenizer': 'nothing null object objects list zero', 'tokenizer.name': ' '.join(ODD),
+    'splits.val.dtype': 'true text', 'tokenizer': 'nothing null object objects list zero',
+    'tokenizer.name': ' '.join(ODD),
     'data.kind': 'true text', 'data.classes': 'nothing null list object zero',
     'settings': 'object objects', 'settings.dataset': 'nothing true text', 'settings.eval_crop': 'nothing',
     'settings.eval_view': 'nothing', 'settings.max_iters': 'nothing zero', 'settings.seed': 'nothing zero',
@@ -63,8 +69,8 @@ FITTING = {
 
 
 @pytest.mark.parametrize('name, path, odd', CASES)
-def test_a_field_of_another_type_is_one_line_that_names_the_file(name, path, odd, dataset, picture_run, text_run, quads,
-                                                                 tiny, tmp_path, capsys):
+def test_a_field_of_another_type_is_one_line_that_names_the_file(
+        name, path, odd, dataset, picture_run, text_run, quads, tiny, tmp_path, capsys):
     main, file = train.main, 'config.json'
     if name == 'run':
         folder = shutil.copytree(picture_run, tmp_path / 'run')

@@ -12,7 +12,8 @@ HOSTILE = dict(LC_ALL='C', PYTHONCOERCECLOCALE='0', PYTHONUTF8='0', PYTHONWARNDE
 @pytest.mark.slow
 def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
     (tmp_path / 'ünd.txt').write_text(TEXT, encoding='utf-8')
-    tree(tmp_path / 'photos', {f'{split}/{name}/ü.jpg': jpeg() for split in ('train', 'val') for name in ('größe', 'b')})
+    folders = 'train/größe', 'train/b', 'val/größe', 'val/b'
+    tree(tmp_path / 'photos', {f'{folder}/ü.jpg': jpeg() for folder in folders})
     commands = [
         'prepare/text.py ünd.txt --tokenizer chars --out data/mine',
         f'train.py --dataset=mine {SMALL} --block_size=8 --out_dir=out/größe',
@@ -22,7 +23,8 @@ def test_files_are_utf8_with_one_kind_of_line_end_everywhere(tmp_path):
         'analyze.py curves out/größe --out=größe.png',
         'analyze.py layers --ckpt=out/größe --num_samples=2 --out=ü.png',
         'prepare/imagefolder.py photos --out data/größe --size 16 --workers 0',
-        f'train.py --model=crate --dataset=größe --image_size=8 --patch_size=4 {SMALL} --out_dir=out/pictures',
+        'train.py --model=crate --dataset=größe --image_size=8 --patch_size=4 --out_dir=out/pictures '
+        + SMALL,
         'sample.py --ckpt=out/pictures --image=photos/val/größe',
     ]
     done = run_anew([command.split() for command in commands], tmp_path, **HOSTILE)

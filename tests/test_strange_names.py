@@ -101,8 +101,8 @@ def test_folders_with_such_names_become_classes(tmp_path, capsys):
 
 @pytest.mark.parametrize('part, name, value', [('', 'model', ESCAPE), ('settings', 'dataset', ESCAPE),
                                                ('network', ESCAPE, 1), ('data', 'kind', ESCAPE)])
-def test_a_mistake_about_a_file_of_a_stranger_is_clean(part, name, value, picture_run, pictures, pictures_data, tmp_path,
-                                                       capsys):
+def test_a_mistake_about_a_file_of_a_stranger_is_clean(
+        part, name, value, picture_run, pictures, pictures_data, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
     with edited(run / 'config.json') as config:
         config.get(part, config)[name] = value

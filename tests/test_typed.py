@@ -30,8 +30,8 @@ from weights.surgery import load_model
 # ---- words of the command line
 
 def test_upper_and_lower_case_of_a_choice_are_the_same(tiny, tmp_path, capsys):
-    go(*tiny, '--compile=False', '--optimizer=Muon', '--dtype=Float32', '--schedule=COSINE', '--model=ToST', '--device=CPU',
-       f'--out_dir={tmp_path}/a')
+    go(*tiny, '--compile=False', '--optimizer=Muon', '--dtype=Float32', '--schedule=COSINE',
+       '--model=ToST', '--device=CPU', f'--out_dir={tmp_path}/a')
     written = config_of(tmp_path / 'a')
     assert [written[name] for name in ('compile', 'optimizer', 'schedule')] == ['false', 'muon', 'cosine']
     (tmp_path / 'book.txt').write_text('abc ' * 50)
@@ -275,7 +275,9 @@ def test_a_finished_run_that_is_resumed_says_what_to_type(kind, whole, tmp_path,
 
 
 @pytest.mark.parametrize('names, said', [
-    (['Train', 'VAL'], ''), (['train', 'Valid'], ''), (['train', 'val', 'Validation'], 'two folders for val'), (['train', 'val', 'valid'], 'two folders for val'),
+    (['Train', 'VAL'], ''), (['train', 'Valid'], ''),
+    (['train', 'val', 'Validation'], 'two folders for val'),
+    (['train', 'val', 'valid'], 'two folders for val'),
     (['Test', 'val'], 'no folder train')])
 def test_folders_of_splits_may_be_in_capitals(names, said, tmp_path, capsys):
     tree(tmp_path / 'in', {f'{name}/{label}/a.jpg': jpeg(9, 9) for name in names for label in ('cat', 'dog')})

@@ -57,7 +57,8 @@ def test_a_run_is_made_where_a_link_leads(target, out, text_run, tmp_path, monke
 
 @pytest.mark.parametrize('target', ['link', 'second', 'file', 'link to file', 'file/below'])
 @pytest.mark.parametrize('out', ['link', 'link/below'])
-def test_a_link_that_leads_to_no_folder_is_one_line(target, out, text_run, tiny, tmp_path, capsys, monkeypatch):
+def test_a_link_that_leads_to_no_folder_is_one_line(target, out, text_run, tiny, tmp_path, capsys,
+                                                    monkeypatch):
     """The link `second` leads back to the first one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'file').write_text('old ' * 500)
@@ -65,7 +66,8 @@ def test_a_link_that_leads_to_no_folder_is_one_line(target, out, text_run, tiny,
         (tmp_path / link).symlink_to(leads_to)
     before = sorted(tmp_path.glob('[!.]*'))
 
-    for main, *words in ((train.main, *tiny, f'--out_dir={out}'), (train.main, *tiny, f'--out_dir={out}', '--overwrite=true'),
+    for main, *words in ((train.main, *tiny, f'--out_dir={out}'),
+                         (train.main, *tiny, f'--out_dir={out}', '--overwrite=true'),
                          (train.main, *tiny, f'--init_from={text_run}', f'--out_dir={out}'),
                          (sample.main, f'--ckpt={out}'), (text.main, 'file', '--out', out)):
         line = fails(capsys, main, *words)

@@ -218,8 +218,9 @@ def written(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize('drawn, stop, printed', [
-    ('one\n\ntwo', r'\n\n', 'one'), ('one\ntwo', r'\n\n', 'one\ntwo'), ('a ENEND b', 'END', 'a EN'), ('a EN', 'END', 'a EN'),
-    ('END', 'END', ''), ('aüé.', 'é', 'aü'), ('aü🙂', 'x', 'aü🙂'), ('a🙂b', '🙂b', 'a'), ('aaab', 'aab', 'a')])
+    ('one\n\ntwo', r'\n\n', 'one'), ('one\ntwo', r'\n\n', 'one\ntwo'), ('a ENEND b', 'END', 'a EN'),
+    ('a EN', 'END', 'a EN'), ('END', 'END', ''), ('aüé.', 'é', 'aü'), ('aü🙂', 'x', 'aü🙂'),
+    ('a🙂b', '🙂b', 'a'), ('aaab', 'aab', 'a')])
 def test_a_stop_is_a_text_of_any_length_and_is_not_printed(drawn, stop, printed, bytes_run, written):
     assert written(bytes_run, [*drawn.encode()], f'--stop={stop}') == f'x{printed}\n'
 

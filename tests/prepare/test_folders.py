@@ -49,7 +49,8 @@ TABLE = 'file,class\n' + ''.join(f'{file},"{label}"\n' for file, label in ROWS.i
 TABLES = {
     'plain': TABLE.encode(),
     'of a spreadsheet': TABLE.replace('\n', '\r\n').encode('utf-8-sig'),
-    'with more columns': b'id,class,file\n' + b''.join(f'7,"{label}",{file}\n'.encode() for file, label in ROWS.items()),
+    'with more columns': b'id,class,file\n' + b''.join(
+        f'7,"{label}",{file}\n'.encode() for file, label in ROWS.items()),
 }
 
 
