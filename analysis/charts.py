@@ -44,10 +44,8 @@ def lines(axis, rows, name, x, y, **labels):
 def title_of(nets, layer=0):
     """What stands above a figure of networks: a line for each trained one. layer: from 1, or 0 if
     the figure shows no single layer."""
-    title_lines = []
-    for net in nets:
-        if net.kind == 'trained':
-            title_lines.append(runs.title_of(net.name, net.run, layer, len(net.model.layers)))
+    title_lines = [runs.title_of(net.name, net.run, layer, len(net.model.layers))
+                   for net in nets if net.kind == 'trained']
     return '\n'.join(title_lines)
 
 
@@ -175,7 +173,6 @@ def over_layers(nets, values_of_nets, shown, levels=None, draw=draw_line):
     bands = 'bands: one standard deviation of the samples' if has_bands else None
     figures.legend_below(figure, axes, bands)
     return figure, rows_of_layers(nets, values_of_nets)
-
 
 
 def rows_of_layers(nets, values_of_nets):

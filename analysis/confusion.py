@@ -19,13 +19,11 @@ def report(labels, guesses, classes, picture, network):
     """
     n = len(classes)
     names = [readable(name) for name in classes]
-    pairs = np.asarray(labels) * n + guesses                    # a number for each pair of classes
-    counts = np.bincount(pairs, minlength=n * n).reshape(n, n)  # rows: the true class
+    counts = np.zeros((n, n), int)              # rows: the true class
+    np.add.at(counts, (labels, guesses), 1)
     print_most_frequent(counts, names)
 
-    rows = []
-    for name, row in zip(names, counts.tolist()):
-        rows.append([name, *row])
+    rows = [[name, *row] for name, row in zip(names, counts.tolist())]
     figures.save(picture, drawn(counts, names, network), ['true class', *names], rows)
 
 

@@ -82,7 +82,8 @@ def draw():
     canvas.set(xlim=(0, 12), ylim=(0, 6.1))
     canvas.axis('off')
 
-    draw_title(canvas, 5.8, 'A layer of CRATE')
+    title_style = dict(fontsize=15, weight='bold', va='center')
+    canvas.text(0.25, 5.8, 'A layer of CRATE', **title_style)
     draw_row(canvas, ABOVE, 'MSSA', BLUE, 'ISTA', ORANGE, second_skip=False)
     canvas.text(6.0, ABOVE + 0.28, r'$Z^{\ell+1/2}$', **STYLE)
     canvas.text(3.95, 4.28, 'compress: one projection U', color=BLUE, **STYLE)
@@ -93,16 +94,11 @@ def draw():
     canvas.text(8.6, 2.3, 'small and negative numbers\nof a token become 0', **STYLE)
     canvas.text(10.95, 3.3, 'grey: before\ncolour: after', color=GREY, **STYLE)
 
-    draw_title(canvas, 1.9, 'A block of ViT')
+    canvas.text(0.25, 1.9, 'A block of ViT', **title_style)
     draw_row(canvas, BELOW, 'MHSA', GREY, 'MLP', GREY, second_skip=True)
     canvas.text(3.95, 0.38, 'projections Q, K and V', color=GREY, **STYLE)
     canvas.text(8.6, 0.38, 'two maps, together 8 times the weights of D', color=GREY, **STYLE)
     return figure
-
-
-def draw_title(canvas, y, text):
-    """A title at the left edge, at height y."""
-    canvas.text(0.25, y, text, fontsize=15, weight='bold', va='center')
 
 
 def draw_row(canvas, y, first, first_colour, second, second_colour, second_skip):

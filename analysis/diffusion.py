@@ -40,22 +40,18 @@ def flow(Z, U, eps, depth):
     eq. (2.15).
 
     The gradient keeps the singular vectors of W_k = Z U_k. The singular values of W_k follow
-    ds/dtau = -beta s / (1 + beta s^2), so s^2 / 2 + log(s) / beta falls at rate 1.
+    ds/dtau = -beta s / (1 + beta s^2), so s^2 / 2 + log(s) / beta falls at rate 1. Then w + log(w)
+    of w = beta s^2 falls at rate 2 beta, and Wright's omega function gives w.
     """
+    from scipy.special import wrightomega
     beta = U.size(2) / (Z.size(0) * eps ** 2)
     W = Z @ U  # (K, N, p)
     left_vectors, s, right_vectors = torch.linalg.svd(W, full_matrices=False)
     s = s.clamp_min(1e-150)  # a singular value of 0 stays 0
-    goal = s.square() / 2 + s.log() / beta - depth  # s^2 / 2 + log(s) / beta at the end
-
-    # Newton's method for y = log s at the end. It starts above the solution
-    y = s.log() + max(0.0, -beta * depth)
-    for _ in range(200):
-        distance = (2 * y).exp() / 2 + y / beta - goal
-        slope = (2 * y).exp() + 1 / beta
-        y = y - distance / slope
-
-    change = (left_vectors * (y.exp() - s)[:, None]) @ right_vectors  # of W: (K, N, p)
+    w = beta * s.square()
+    w_at_end = wrightomega((w + w.log() - 2 * beta * depth).numpy())
+    s_at_end = torch.from_numpy(w_at_end / beta).sqrt()
+    change = (left_vectors * (s_at_end - s)[:, None]) @ right_vectors  # of W: (K, N, p)
     return Z + (change @ U.mT).sum(0)  # (N, d)
 
 

@@ -311,40 +311,31 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
     The objective is that of Z^(l+1), eq. (1), in the same subspaces, with the lambda of the layer's
     ISTA, or with CRATE's 0.1 if it has none.
 
-    A layer without `attn` has the numbers of measures_without_attention instead.
+    A layer without `attn` has no subspaces. Instead of rate and objective it has 'coding_rate', the
+    coding rate R of its tokens in nats per token, and 'norm', the mean of their norms.
     """
+    z = without_small(step.after, threshold)
     if step.attention is None:
-        return measures_without_attention(step, threshold)
+        return {
+            'coding_rate': measures.coding_rate(step.after),
+            'sparsity': measures.nonzeros(z),
+            'norm': step.after.norm(dim=-1).mean(-1),
+        }
     U = bases(step.attention, part)                                     # (K, d, p)
     numbers = {}
 
     if measure == 'paper':
         numbers['rate'] = measures.compressed_rate(step.half[:, None] @ U)
-    elif measure == 'released':
-        numbers['rate'] = measures.released_rate(step.normed[:, None] @ U)
     else:
-        raise Mistake(f"measure='{measure}' is unknown; choose paper or released")
+        numbers['rate'] = measures.released_rate(step.normed[:, None] @ U)
 
     if not is_dense(step.layer):
         numbers['sparsity'] = measures.nonzeros(without_small(codes(step), threshold))
 
-    z = without_small(step.after, threshold)
     ista = getattr(step.layer, 'ista', None)
     lam = getattr(ista, 'lam', 0.1)
     numbers['objective'] = measures.objective(z, z[:, None] @ U, lam)
     return numbers
-
-
-def measures_without_attention(step, threshold):
-    """What can be said of a layer that has no `attn`, and so no subspaces: the coding rate R of its
-    tokens, in nats per token, the share of their non-zeros, and the mean of their norms. Each is
-    (B,), a number for each sample."""
-    z = step.after
-    return {
-        'coding_rate': measures.coding_rate(z),
-        'sparsity': measures.nonzeros(without_small(z, threshold)),
-        'norm': z.norm(dim=-1).mean(-1),
-    }
 
 
 def without_small(z, threshold):
@@ -421,10 +412,9 @@ def two_stage_pca(Z, grid, keep):
     tokens = Z.flatten(0, 1)                                # (J N, D)
     u_0 = principal(tokens, 1)[:, 0]                        # (D,)
     first = (tokens @ u_0).unflatten(0, (len(Z), *grid))    # (J, down, across)
-    middle = first[:, 1:-1, 1:-1]
-    has_middle = middle.numel() > 0
-    # the mean of all is above that of the middle exactly if that of the border is
-    if has_middle and first.mean() > middle.mean():
+    # The mean of all is above that of the middle exactly if that of the border is. A grid without a
+    # middle has nan for its mean, and stays as it is.
+    if first.mean() > first[:, 1:-1, 1:-1].mean():
         first = -first
 
     lowest, highest = first.aminmax()

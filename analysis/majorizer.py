@@ -178,11 +178,6 @@ def extreme_curvatures(alpha, generator):
     """The smallest and the largest eigenvalue of the Hessian of R, over alpha, at three random
     tokens of five numbers, for 33 lengths from 1/16 to 16 over sqrt(alpha)."""
     Z = normalize(gaussian(generator, 3, 5), dim=1)
-    lowest = []
-    highest = []
-    for i in range(-16, 17):
-        length = 2 ** (i / 4)
-        low, high = curvatures(Z * length / alpha ** 0.5, alpha)
-        lowest.append(low)
-        highest.append(high)
+    lengths = [2 ** (i / 4) for i in range(-16, 17)]
+    lowest, highest = zip(*[curvatures(Z * length / alpha ** 0.5, alpha) for length in lengths])
     return min(lowest), max(highest)

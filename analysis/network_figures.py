@@ -138,7 +138,6 @@ def coherences(net, part):
     return grams, torch.tensor(numbers)
 
 
-
 def figure_of_subspaces(maps, title, K, m):
     """A figure of maps {name: array (K m, K m)} of the cosines of columns, m of each of K
     subspaces. White lines lie between the subspaces."""
@@ -192,29 +191,20 @@ def draw_tokens(c, nets):
             rows.append({'layer': l, 'token': tokens[i] + 1, 'channel': channels[j] + 1,
                          'value': drawn[i, j]})
 
-    figure = figure_of_tokens(maps, title_of(nets), tokens, channels, N, d)
-    print(f'{sample_name}: a token is a row, and white where it is zero')
-    say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
-    return figure, rows
-
-
-def figure_of_tokens(maps, title, tokens, channels, N, d):
-    """A figure of maps {name: array}, in which a row is a token and a column is a channel. tokens,
-    channels: the ascending indices of those that are drawn, out of N and d."""
     top = scale_of(maps.values())
-    if any((values < 0).any() for values in maps.values()):
+    colours = {'vmin': 0, 'vmax': top, 'cmap': figures.FROM_WHITE}
+    if any(row['value'] < 0 for row in rows):
         colours = {'vmin': -top, 'vmax': top, 'cmap': 'RdBu_r'}
-    else:
-        colours = {'vmin': 0, 'vmax': top, 'cmap': figures.FROM_WHITE}
-    x = axis_label('channel', len(channels), d)
-    y = axis_label('token', len(tokens), N)
     # every 12th of the drawn channels has a tick, and every 6th token; numbers count from 1
     xticks = (range(len(channels))[::12], channels[::12] + 1)
     yticks = (range(len(tokens))[::6], tokens[::6] + 1)
-    figure, _ = small_maps(maps, title, side=2.1, x=x, y=y, bar={'label': 'number in the token'},
-                           xticks=xticks, yticks=yticks, aspect='auto', interpolation='nearest',
-                           **colours)
-    return figure
+    figure, _ = small_maps(maps, title_of(nets), side=2.1, bar={'label': 'number in the token'},
+                           x=axis_label('channel', len(channels), d),
+                           y=axis_label('token', len(tokens), N), xticks=xticks, yticks=yticks,
+                           aspect='auto', interpolation='nearest', **colours)
+    print(f'{sample_name}: a token is a row, and white where it is zero')
+    say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
+    return figure, rows
 
 
 def axis_label(name, drawn, count):
@@ -244,11 +234,13 @@ def attention_in_pictures(c, nets, l, heads):
     """Draw the class token's attention to the patches of pictures: CRATE-MAE, Figure 7b, and AoT,
     Figure 7. Below each row of the trained network is one of random weights. l: the layer; heads:
     the heads to draw; both are counted from 1."""
-    net, random_net = nets
+    net = nets[0]
     shown = drawn_pictures(c, net, 4)
     x = pixels(net, shown)
-    maps = class_grids(net, l, heads, x)                    # (B, heads, down, across)
-    random_maps = class_grids(random_net, l, heads, x)
+    # (B, heads, down, across) each
+    maps, random_maps = [
+        maps_of_heads(layers.class_maps, network, l, heads, x).unflatten(-1, net.patches)
+        for network in nets]
     # All maps share one scale. It reaches at least 5 times the equal weight, so that nearly equal
     # weights, as without training, look dark, and not as if the head had chosen. The largest weight
     # of each map is written in it, so that dark maps say something too.
@@ -292,12 +284,11 @@ def attention_in_pictures(c, nets, l, heads):
     return figure, rows
 
 
-def class_grids(net, l, heads, x):
-    """Maps of where the class token of pictures x looks in layer l, for these heads, counted from
-    1: (B, heads, down, across)."""
+def maps_of_heads(maps_of, net, l, heads, x):
+    """What `maps_of`, layers.class_maps or layers.weights, gives for samples x in layer l, of these
+    heads alone, which are counted from 1: (B, heads, ..)."""
     attention, normed = layers.at_layer(net.model, l, x)
-    maps = layers.class_maps(attention, normed).cpu().unflatten(-1, net.patches)
-    return maps[:, [k - 1 for k in heads]]
+    return maps_of(attention, normed)[:, [k - 1 for k in heads]].cpu()
 
 
 def in_lines(name):
@@ -331,14 +322,14 @@ def draw_heads(axes, picture, part, maps, top):
     return image
 
 
-
 def attention_in_text(c, nets, l, heads):
     """Draw which tokens each token averages, with the text on both axes, and then the same for
     random weights. l: the layer; heads: the heads to draw; both are counted from 1."""
-    net, random_net = nets
+    net = nets[0]
     x, labels = tokens_of(c, net, usual=24, most=64)
-    maps = text_maps(net, l, heads, x)                      # (heads, N, N)
-    random_maps = text_maps(random_net, l, heads, x)
+    # (heads, N, N) each
+    maps, random_maps = [
+        maps_of_heads(layers.weights, network, l, heads, x)[0] for network in nets]
     # the first tokens of a text have few tokens to attend to, so their weights are large; the scale
     # leaves out the largest 2%
     top = scale_of([maps.numpy()], share=0.98)
@@ -367,14 +358,6 @@ def attention_in_text(c, nets, l, heads):
     return figure, rows
 
 
-def text_maps(net, l, heads, x):
-    """The attention weights of a text x (1, N) in layer l, for these heads, counted from 1:
-    (heads, N, N), a row for each token."""
-    attention, normed = layers.at_layer(net.model, l, x)
-    maps = layers.weights(attention, normed)[0].cpu()
-    return maps[[k - 1 for k in heads]]
-
-
 # ---- principal components -----------------------------------------------------------------------
 
 def draw_components(c, nets):
@@ -388,15 +371,12 @@ def draw_components(c, nets):
     attention, normed = layers.at_layer(net.model, l, x)
     tokens = layers.coordinates(attention, normed, c.part or 'key')
     patches = tokens[:, 1:].cpu()                           # (J, N, K p), without the class token
-    first, is_foreground, colour_components = layers.two_stage_pca(patches, net.patches, c.keep)
-
-    figure = figure_of_components(shown, x, first, is_foreground, colour_components,
-                                  title_of(nets, l))
+    first, is_foreground, components = layers.two_stage_pca(patches, net.patches, c.keep)
     print(f'{is_foreground.float().mean():.0%} of the patches are foreground in layer {l}; '
           'similar ones have similar colours')
     rows = []
     for j, row, column in np.ndindex(first.shape):
-        red, green, blue = colour_components[j, row, column]
+        red, green, blue = components[j, row, column]
         rows.append({
             'picture': shown[j][0],
             'row': row + 1,
@@ -407,16 +387,16 @@ def draw_components(c, nets):
             'green': green,
             'blue': blue,
         })
-    return figure, rows
+    return figure_of_components(shown, x, first, is_foreground, components, title_of(nets, l)), rows
 
 
-def figure_of_components(shown, x, first, is_foreground, colour_components, title):
+def figure_of_components(shown, x, first, is_foreground, components, title):
     """Three rows of J pictures: the pictures, their first components, and three components as
     colours. shown: [(name, picture)]; x: the pictures as the network sees them; first,
-    is_foreground, colour_components: what layers.two_stage_pca gives."""
-    low = colour_components[is_foreground].amin(0)
-    high = colour_components[is_foreground].amax(0)
-    scaled = (colour_components - low) / (high - low).clamp_min(1e-12)
+    is_foreground, components: what layers.two_stage_pca gives."""
+    low = components[is_foreground].amin(0)
+    high = components[is_foreground].amax(0)
+    scaled = (components - low) / (high - low).clamp_min(1e-12)
     rgb = torch.where(is_foreground[..., None], scaled, 0.0)            # (J, down, across, 3)
 
     row_names = ['picture', 'first\ncomponent', 'the first three\nas red, green,\nblue']

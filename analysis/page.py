@@ -16,6 +16,7 @@ import torch
 
 from analysis import layers
 from analysis.figures import check_free
+from analysis.predictions import classes_of
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
 from engine.mistakes import Mistake
 from engine.writing import write_file
@@ -64,9 +65,8 @@ def check(nets):
     inputs = set()
     for net in nets:
         check_network(net)
-        tokenizer = net.run.data.get('tokenizer')
         config = net.model.config
-        inputs.add(str(tokenizer or (config.image_size, config.channels)))
+        inputs.add(str(net.run.data.get('tokenizer', (config.image_size, config.channels))))
     if len(nets) > 2 or len(inputs) > 1:
         raise Mistake(f'{nets[-1].name}: a page has room for two networks, which get the same '
                       'input; leave one out')
@@ -133,8 +133,7 @@ def network(net):
 
     classes = None
     if config.task == 'image' and config.num_classes > 1:
-        numbered_classes = [f'class {k}' for k in range(config.num_classes)]
-        classes = net.run.data.get('classes') or numbered_classes
+        classes = classes_of(net.run, net.model)
     return {
         'name': net.label,
         'model': net.run.model,
@@ -188,7 +187,7 @@ def text_samples(c, nets):
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]
     else:
-        ids_of_dataset = texts(c, nets[0], c.num_samples)[0]            # (n, block_size)
+        ids_of_dataset = texts(c, nets[0], c.num_samples)               # (n, block_size)
         length = min(MOST_TOKENS_OF_DATASET, most)
         ids_of_texts = ids_of_dataset[:, :length].tolist()
     samples = [{'name': tokenizer.decode(ids), 'ids': ids} for ids in ids_of_texts]

@@ -180,9 +180,8 @@ def draw_nearest(c):
     Figure 3."""
     generator = torch.Generator().manual_seed(c.seed)
     U = c.random_bases(generator)
-    token_counts = {c.tokens}
-    for share in (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2):
-        token_counts.add(max(2, round(share * c.d)))
+    shares = (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2)
+    token_counts = {c.tokens, *(max(2, round(share * c.d)) for share in shares)}
 
     rows_by_count = {}
     for N in sorted(token_counts):
@@ -206,7 +205,7 @@ def say_theorem(c, row):
     say_table((f'conditions of Theorem 3, d = {c.d}', 'met'), of_theorem)
     say_table((f'a step down the gradient, {c.tokens} tokens', ''), row.items())
 
-    share = c.tokens / c.d
+    share = row['N/d']
     expected_cosine = max(0, 1 - share) ** 0.5
     print(f'by N/d = {share:.3g} cosine_outside is {expected_cosine:.3f}, noise_left {share:.3f}. '
           f'Remark 4: signal_left is {row["signal_left"]:.4f}, and up R - R^c '

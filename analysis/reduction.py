@@ -70,11 +70,18 @@ def draw_reduction(c):
     rows = []
     figure, axes = panels(12, 5, 3)
     for axis, (name, groups) in zip(axes, groups_of_tokens.items()):
-        row = row_of(c, name, groups, bases[name])
+        Z = groups.flatten(0, 1)                                            # (N, d)
+        U = bases[name]
+        row = {
+            'subspaces': name,
+            'rate_reduction': rate_reduction(Z, U, c.eps),
+            'rate_reduction_of_groups': reduction_of_groups(groups, c.eps),
+            'nonzeros': nonzeros(Z),
+            'energy': energy(Z, U, c.eps, c.lam),
+        }
         rows.append(row)
-        sizes = groups.flatten(0, 1).abs().numpy()
         # all panels have one scale of colours
-        image = axis.imshow(sizes, aspect='auto', cmap=FROM_WHITE, vmin=0, vmax=largest,
+        image = axis.imshow(Z.abs().numpy(), aspect='auto', cmap=FROM_WHITE, vmin=0, vmax=largest,
                             interpolation='nearest')
         title = (f'{name}\nreduction {row["rate_reduction"]:.3g} nats,\n'
                  f'non-zeros {row["nonzeros"]:.0%}')
@@ -85,18 +92,6 @@ def draw_reduction(c):
     say_rows(rows)
     say_changes(*rows)
     return figure, rows
-
-
-def row_of(c, name, groups, U):
-    """A row of the table, for groups of tokens (K, n, d) in the subspaces U (K, d, p)."""
-    Z = groups.flatten(0, 1)
-    return {
-        'subspaces': name,
-        'rate_reduction': rate_reduction(Z, U, c.eps),
-        'rate_reduction_of_groups': reduction_of_groups(groups, c.eps),
-        'nonzeros': nonzeros(Z),
-        'energy': energy(Z, U, c.eps, c.lam),
-    }
 
 
 def say_changes(close, orthogonal, along_axes):

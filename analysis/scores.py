@@ -220,13 +220,15 @@ def error_rows(m, z, w, sigma):
         'nearest subspace': nearest_projection(x, m.U),
         'MSSA of one token, eq. (12)': mssa(x[:, None])[:, 0],  # every x is a sequence by itself
     }
+    comparisons = (  # estimates, what they are compared with, and the unit
+        ('from E[z | x]', proof_lines(x, m, sigma), exact, z),
+        ('from z', denoisers, z, x - z),
+    )
     rows = []
-    for name, estimate in proof_lines(x, m, sigma).items():
-        error = rms(estimate - exact) / rms(z)
-        rows.append({'compared': 'from E[z | x]', 'name': name, 'sigma': sigma, 'error': error})
-    for name, estimate in denoisers.items():
-        error = rms(estimate - z) / rms(x - z)
-        rows.append({'compared': 'from z', 'name': name, 'sigma': sigma, 'error': error})
+    for compared, estimates, target, unit in comparisons:
+        for name, estimate in estimates.items():
+            error = rms(estimate - target) / rms(unit)
+            rows.append({'compared': compared, 'name': name, 'sigma': sigma, 'error': error})
     return rows
 
 
@@ -238,14 +240,12 @@ def say_errors(m, rows, sigmas):
     extremes = (sigmas[0], sigmas[-1])
     say_rows([row for row in rows if row['sigma'] in extremes])
 
-    error = {(row['name'], row['sigma']): row['error'] for row in rows}
-    powers = {}
-    for name in ('eq. (55)', 'eq. (58)'):
-        growth = error[name, sigmas[2]] / error[name, sigmas[0]]    # while sigma doubles
-        powers[name] = math.log2(growth)
-    print('here the error of Approximation 2, eq. (58), falls as '
-          f'sigma^{powers["eq. (58)"]:.2f}, that of eq. (55) as sigma^{powers["eq. (55)"]:.2f}; '
-          'the theory says to 0')
+    powers = []
+    for name in ('eq. (58)', 'eq. (55)'):
+        errors = [row['error'] for row in rows if row['name'] == name]  # of each sigma
+        powers.append(math.log2(errors[2] / errors[0]))                 # while sigma doubles
+    print(f'here the error of Approximation 2, eq. (58), falls as sigma^{powers[0]:.2f}, that of '
+          f'eq. (55) as sigma^{powers[1]:.2f}; the theory says to 0')
 
 
 def draw_errors(rows):

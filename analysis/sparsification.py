@@ -51,8 +51,15 @@ def draw_sparsification(c):
         Y = X @ D.mT + c.noise * noise
         norm2 = torch.linalg.matrix_norm(D, 2).item() ** 2
         rows_of_dictionary = step_rows(c, name, D, Y, norm2)
-        draw_objectives(axis, name, norm2, rows_of_dictionary)
         rows += rows_of_dictionary
+        axis.axhline(rows[-1]['minimum'], color='black', linestyle='--', linewidth=1,
+                     label='the minimum')
+        axis.axhline(rows[-1]['objective_of_zero'], color='grey', linestyle=':', linewidth=1,
+                     label='codes Z = 0')
+        lines(axis, rows_of_dictionary, 'step_size', 'step', 'objective', xscale='symlog',
+              yscale='log', title=f'{name} dictionary,\n$2/\\|D\\|^2$ = {2 / norm2:.3g}',
+              xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)')
+        axis.label_outer()
     figures.legend_below(figure, axes)
 
     say_steps(c, rows)
@@ -102,27 +109,15 @@ def unrolled(Y, D, eta, lam, steps):
     return path
 
 
-def draw_objectives(axis, name, norm2, rows):
-    """Draw the LASSO of each step for one dictionary, and what it is at its minimum and at 0."""
-    axis.axhline(rows[0]['minimum'], color='black', linestyle='--', linewidth=1,
-                 label='the minimum')
-    axis.axhline(rows[0]['objective_of_zero'], color='grey', linestyle=':', linewidth=1,
-                 label='codes Z = 0')
-    lines(axis, rows, 'step_size', 'step', 'objective', xscale='symlog', yscale='log',
-          title=f'{name} dictionary,\n$2/\\|D\\|^2$ = {2 / norm2:.3g}',
-          xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)')
-    axis.label_outer()
-
-
 def say_steps(c, rows):
     """Print what the first step and all steps do to the LASSO."""
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
     say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
 
     before_layer = [row['objective'] for row in rows if row['step'] == 0]
-    after_layer = [row['objective'] for row in rows if row['step'] == 1]
-    lowered = [before > after for before, after in zip(before_layer, after_layer)]
-    small = [row['eta'] * row['norm2'] < 2 for row in rows if row['step'] == 1]
+    after_layer = [row for row in rows if row['step'] == 1]
+    lowered = [before > row['objective'] for before, row in zip(before_layer, after_layer)]
+    small = [row['eta'] * row['norm2'] < 2 for row in after_layer]
     print(f'here the layer lowers the LASSO in {lowered.count(True)} of {len(lowered)} ways; the '
           f'theory says {small.count(True)}, by eta < 2/|D|^2')
 
@@ -146,9 +141,8 @@ def lasso_values(step):
         'minimum': measures.lasso_minimizer(Y, D, ista.lam, tolerance=1e-3),
         'at_zero': zero,
     }
-    values = {}
-    for name, Z in points.items():
-        values[name] = measures.lasso_objective(Z, Y, D, ista.lam).mean(-1)
+    values = {name: measures.lasso_objective(Z, Y, D, ista.lam).mean(-1)
+              for name, Z in points.items()}
 
     way_of_layer = values['at_start'] - values['after_layer']
     way_to_minimum = values['at_start'] - values['minimum']

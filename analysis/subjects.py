@@ -112,17 +112,11 @@ def subjects(c, run, changes, command):
         name = 'random weights'
         if len(first_with_config) > 1:
             name = f'{net.name}, random weights'
-        nets.append(with_random_weights(net, name, c.seed))
+        torch.manual_seed(c.seed)
+        model = type(net.model)(net.model.config).eval().to(net.device)
+        nets.append(replace(net, name=name, label=f'{net.label}, random weights', model=model,
+                            kind='random'))
     return nets
-
-
-def with_random_weights(net, name, seed):
-    """A Subject like a trained one, but called `name`, and with random weights. The seed decides
-    which weights."""
-    torch.manual_seed(seed)
-    model = type(net.model)(net.model.config).eval().to(net.device)
-    return replace(net, name=name, label=f'{net.label}, random weights', model=model,
-                   kind='random')
 
 
 def problem_with(c, command, net):
@@ -154,7 +148,9 @@ def problem_with(c, command, net):
         return f'reads {net.reads}, and {command} is for {kinds}; {another_run}'
     if command in OF_PATCHES and net.reads == 'images':
         n_patches = math.prod(net.patches)
-        n_tokens = count_tokens(net)
+        config = net.model.config
+        picture = torch.zeros(1, config.channels, *config.image_size, device=net.device)
+        n_tokens = net.model.embed(picture).size(1)
         if n_tokens != 1 + n_patches:
             return (f'makes {n_tokens} tokens of a picture, and {command} is for a class token and '
                     f'{n_patches} patches; {another_run}')
@@ -163,14 +159,6 @@ def problem_with(c, command, net):
     if c.start and net.reads != 'text':
         return f'reads {net.reads}; leave --start out'
     return ''
-
-
-@torch.no_grad()
-def count_tokens(net):
-    """How many tokens a network makes of a picture."""
-    config = net.model.config
-    picture = torch.zeros(1, config.channels, *config.image_size, device=net.device)
-    return net.model.embed(picture).size(1)
 
 
 def which_layer(c, model):
@@ -185,7 +173,7 @@ def which_heads(c, attention):
     default all. Raises Mistake if it has no such heads."""
     K = layers.needed(attention, 'K')
     known = [str(k) for k in range(1, K + 1)]
-    words = [word.strip() for word in c.heads.split(',') if word.strip()]
+    words = c.heads.replace(',', ' ').split()
     for word in words:
         if word not in known:
             raise Mistake(f'heads={c.heads}: the network has heads 1 to {K}; give some of them '
@@ -253,7 +241,7 @@ def batches(c, net, n):
     if net.reads == 'images':
         samples = [pictures(c, net, n)]
     elif net.reads == 'text':
-        samples = texts(c, net, n)
+        samples = [texts(c, net, n)]
     elif net.reads == 'arrays':
         split = ArraySplit(*dataset_of(c, net.run, net.name))
         samples = next(split.fixed(n, 1))[:1]               # (x,)
@@ -276,11 +264,10 @@ def measured(c, nets, n, measure):
 
 
 def texts(c, net, n):
-    """n sequences of a dataset, as long as the context: (x,), int64 (n, N)."""
-    folder, split = dataset_of(c, net.run, net.name)
-    sequences = TextSplit(folder, split, net.model.config.block_size)
+    """n sequences of a dataset, as long as the context: int64 (n, N)."""
+    sequences = TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
     x, _ = next(sequences.fixed(n, 1))
-    return (x,)
+    return x
 
 
 def prompts(c, net, n):
@@ -315,8 +302,7 @@ def tokens_of(c, net, usual=None, most=torch.inf):
     if c.start:
         ids = started(c, net, most)
     else:
-        first_batch = next(batches(c, net, 1))
-        ids = first_batch[0][0, :usual].tolist()
+        ids = texts(c, net, c.num_samples or 1)[0, :usual].tolist()
 
     tokenizer = Tokenizer(**net.run.data['tokenizer'])
     labels = []
