@@ -75,7 +75,8 @@ TRIAL_STEPS = 20        # how many steps of each network tell how long it takes
 SAME_WEIGHTS = 0.02     # by how much two numbers of weights may differ that count as equal
 COLUMNS = ('run', 'network', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'seconds',
            'val_error', 'split', 'error', 'commit', 'machine')
-NUMBERS = ('seed', 'weights', 'steps', 'chosen_step', 'seconds', 'val_error', 'error')
+NUMBERS = {'seed': int, 'weights': int, 'steps': int, 'chosen_step': int, 'seconds': float,
+           'val_error': float, 'error': float}
 CHOSEN_HERE = ('model', 'seed', 'out_dir', 'init_from', 'eval_only', 'overwrite')
 
 
@@ -436,7 +437,7 @@ def read_table(path):
     for row in rows:
         if tuple(row) != COLUMNS:
             raise Mistake(f'{path} has other columns, of another version; name another --out')
-        row |= {name: float(row[name]) for name in NUMBERS}
+        row |= {name: kind(row[name]) for name, kind in NUMBERS.items()}
     return rows
 
 

@@ -21,12 +21,15 @@ With a single place, the number there is a mean of differences of pairs.
 """
 import csv
 import re
+import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from compare import TUNING_SEED
 from engine import HERE
 from engine.mistakes import Mistake, one_line_errors
+from prepare.lib.inputs import Help, Parser
 from scoring.significance import interval, interval_of_mean, interval_of_means
 
 FOLDER = HERE / 'results'
@@ -185,4 +188,5 @@ def main():
 
 if __name__ == '__main__':
     with one_line_errors():
+        Parser(description=__doc__, formatter_class=Help).parse_args()
         main()
