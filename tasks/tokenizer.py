@@ -6,7 +6,6 @@ class Tokenizer:
     """Text to token ids and back. A small dict describes a tokenizer, and travels in meta.json and
     in config.json: {'name': 'bytes'}, {'name': 'chars', 'alphabet': '..'} or {'name': 'gpt2'}.
 
-    pieces: the bytes of each token.
     beginning: the token that a text begins with if there is no prompt: the end of the text before
     it, or a new line.
     mask_id: the token [MASK] of networks that fill gaps, the first after those of the text."""
@@ -16,12 +15,12 @@ class Tokenizer:
         what a file of somebody's own says beside these, and what means nothing here."""
         self.spec = {'name': name}
         if name == 'bytes':
-            self.pieces = [bytes([i]) for i in range(256)]
+            self.vocab_size = 256
             self.beginning = ord('\n')
         elif name == 'chars':
             self.spec['alphabet'] = alphabet
             self.ids = {character: i for i, character in enumerate(alphabet)}
-            self.pieces = [character.encode() for character in alphabet]
+            self.vocab_size = len(alphabet)
             self.beginning = self.ids.get('\n', 0)
         elif name == 'gpt2':
             import tiktoken
@@ -31,11 +30,10 @@ class Tokenizer:
                 raise Mistake(f"GPT-2's tokenizer could not be downloaded ({type(e).__name__}); "
                               "copy tiktoken's cache from another machine and set "
                               'TIKTOKEN_CACHE_DIR to that folder') from None
-            self.pieces = [self.bpe.decode_single_token_bytes(i) for i in range(self.bpe.n_vocab)]
+            self.vocab_size = self.bpe.n_vocab
             self.beginning = self.bpe.eot_token
         else:
             raise Mistake(f"tokenizer '{name}' is unknown; choose bytes, chars or gpt2")
-        self.vocab_size = len(self.pieces)
         self.mask_id = self.vocab_size
 
     def encode(self, text):
@@ -59,10 +57,19 @@ class Tokenizer:
             raise Mistake(f'the tokenizer has no character {e}; it knows {self.vocab_size:,} '
                           f'characters, such as {some!r}') from None
 
+    def piece(self, i):
+        """The bytes of the token with the id i."""
+        name = self.spec['name']
+        if name == 'bytes':
+            return bytes([i])
+        if name == 'gpt2':
+            return self.bpe.decode_single_token_bytes(i)
+        return self.spec['alphabet'][i].encode()
+
     def decode_bytes(self, ids):
         """ids -> UTF-8 bytes. A token that is a part of a character stays a part, so that output
         can be streamed. Ids beyond the vocabulary, with which a model pads it, are left out."""
-        return b''.join(self.pieces[i] for i in ids if i < self.vocab_size)
+        return b''.join(self.piece(i) for i in ids if i < self.vocab_size)
 
     def decode(self, ids):
         return self.decode_bytes(ids).decode('utf-8', errors='replace')
