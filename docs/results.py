@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from compare import TUNING_SEED
+from compare import TUNING_SEED, read_table
 from engine import HERE
 from engine.mistakes import Mistake, one_line_errors
 from prepare.lib.inputs import Help, Parser
@@ -37,18 +37,14 @@ PAGES = HERE / 'README.md', HERE / 'docs' / 'results.md'
 MARK = re.compile(r'(<!-- table (\w+) -->\n)((?:\|.*\n)*)')
 
 
-def read(path):
-    """The lines of a .csv file, {column: text} each."""
-    with open(path, encoding='utf-8', newline='') as file:
-        return list(csv.DictReader(file))
-
-
 # ---- cells --------------------------------------------------------------------------------------
 
 def published():
     """{table: {row: {column: line of published.csv}}}. Raises Mistake if two lines are one cell."""
+    with open(FOLDER / 'published.csv', encoding='utf-8', newline='') as file:
+        lines = list(csv.DictReader(file))
     tables = {}
-    for line in read(FOLDER / 'published.csv'):
+    for line in lines:
         table, row, column = line['table'], line['row'], line['column']
         cells = tables.setdefault(table, {}).setdefault(row, {})
         if column in cells:
@@ -62,16 +58,16 @@ def of_runs(path):
     """A table as `published` has it, of a file of runs: a row for each network, with its weights,
     the lowest and the highest seconds, and its scores."""
     runs = {}
-    for run in read(path):
-        if float(run['seed']) != TUNING_SEED:
+    for run in read_table(path):
+        if run['seed'] != TUNING_SEED:
             runs.setdefault(run['network'], []).append(run)
     rows = {}
     for network, of_network in runs.items():
-        seconds = sorted(round(float(run['seconds'])) for run in of_network)
-        errors = {float(run['seed']): float(run['error']) for run in of_network}
+        seconds = sorted(round(run['seconds']) for run in of_network)
+        errors = {run['seed']: run['error'] for run in of_network}
         top1 = {seed: 100 - 100 * error for seed, error in errors.items()}
         rows[network] = {
-            'weights': {'mean': f'{float(of_network[0]["weights"]) / 1e6:.2f}M'},
+            'weights': {'mean': f'{of_network[0]["weights"] / 1e6:.2f}M'},
             'seconds': {'mean': f'{seconds[0]} to {seconds[-1]}'},
             'error': of_values(errors, 3),
             'top-1, %': of_values(top1, 1),

@@ -162,16 +162,6 @@ def advice_of_system(e):
     return f'{e}; {hint}'
 
 
-def end_without_output(e):
-    """End the program, because standard output takes no more: the OSError e says why."""
-    # else Python fails again when it ends, and writes what is left
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(e, BrokenPipeError):
-        sys.exit(128 + 13)  # SIGPIPE, which Windows has not
-    print(f'error: {e}; what was printed is not whole', file=sys.stderr)
-    sys.exit(1)
-
-
 def program():
     """The name of the file that the user has started, such as train.py."""
     return Path(sys.argv[0]).name

@@ -89,8 +89,12 @@ def print_or_end(text):
     try:
         print(text, end='', flush=True)
     except OSError as e:
-        from engine.advice import end_without_output
-        end_without_output(e)
+        # else Python fails again when it ends, and writes what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):
+            sys.exit(128 + 13)  # SIGPIPE, which Windows has not
+        print(f'error: {e}; what was printed is not whole', file=sys.stderr)
+        sys.exit(1)
 
 
 def end_with(text):

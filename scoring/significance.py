@@ -47,8 +47,8 @@ def verdict(first, second, differences):
         return f'{line}; no verdict, which takes {LEAST_PAIRS} seeds or more'
     low, high = interval(differences)
     line += f', 95% interval {low:+.4f} to {high:+.4f} of {len(differences)} pairs'
-    if high < 0 and low < high:
+    if low < high < 0:
         return f'{line}: {first} is better than {second}'
-    if low > 0 and low < high:
+    if 0 < low < high:
         return f'{line}: {first} is worse than {second}'
     return f'{line}: these seeds do not tell'

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from compare import TUNING_SEED
+from compare import COLUMNS, TUNING_SEED
 from docs import results
 from engine.mistakes import Mistake
+from engine.tables import write_table
 from scoring import significance
 
 TABLES = results.all_tables()
@@ -158,11 +159,13 @@ def test_a_page_with_a_table_that_nobody_has_is_a_mistake(tables, tmp_path):
 def with_runs(tables, tmp_path):
     """with_runs({network: {seed: error}}): the tables of these runs, under the name `runs`."""
     def with_runs(errors):
-        text = 'network,seed,weights,seconds,error\n'
+        rows = []
         for network, of_network in errors.items():
             for seed, error in of_network.items():
-                text += f'{network},{seed},870000,{10 + seed % 7},{error}\n'
-        (tmp_path / 'runs.csv').write_text(text, encoding='utf-8')
+                row = dict.fromkeys(COLUMNS, 1) | {'network': network, 'seed': seed, 'weights': 870_000,
+                                                   'seconds': 10 + seed % 7, 'error': error}
+                rows.append(row.values())
+        write_table(tmp_path / 'runs.csv', [COLUMNS, *rows])
         return tables(*NUMBERS, line('u/r/c', 'verdict @runs/a/error @runs/b/error'))
     return with_runs
 
