@@ -19,5 +19,6 @@ n_embd = 192
 
 epochs = 3
 crop_scale = 0.4
+eval_crop = 1.0  # hides patches of the whole picture
 eval_epochs = 1
 log_interval = 50

@@ -19,5 +19,6 @@ n_embd = 192
 
 max_iters = 1000
 crop_scale = 0.6
+eval_crop = 1.0  # hides patches of the whole picture
 eval_interval = 200
 log_interval = 25

@@ -13,5 +13,7 @@ weight_decay = 0.05
 grad_clip = 0.0
 warmup_iters = 50
 
-eval_crop = 1.0
+# Random crops of training are resized, so objects look larger in them than in whole pictures. A
+# centre crop shows them as large in evaluation. 0.84 is the best for CRATE and ViT on validation.
+eval_crop = 0.84
 eval_iters = 1000  # the whole held-out split
