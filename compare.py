@@ -339,8 +339,8 @@ def end_runs(number, frame):
 
 
 def train(words, out):
-    """Train in a process of its own, which goes on if `out` holds a part of the run. Returns (its
-    exit code, what it wrote on standard error)."""
+    """Train in a process of its own, which goes on if `out` holds a part of the run. Returns the
+    exit code of the process, and what it wrote on standard error. That is printed at its end."""
     if Path(out, 'last.pt').exists():
         words = ['--init_from=resume']
     else:
@@ -358,7 +358,7 @@ def train(words, out):
 
 
 def runs_of(contestants, n_seeds):
-    """{name: (Contestant, seed)} of the runs that are compared."""
+    """{name: (Contestant, seed)} of the runs that are compared, in the order of their seeds."""
     runs = {}
     for seed in range(n_seeds):
         for entry in contestants:
@@ -367,7 +367,8 @@ def runs_of(contestants, n_seeds):
 
 
 def tuning_runs_of(tries):
-    """The same of the runs that try values of a setting. They are called by these."""
+    """{name: (Contestant, seed)} of the runs that try values of a setting. A run is called by the
+    network and by the value that it tries."""
     return {f'{entry.name}_{entry.words[-1].strip("-")}': (entry, TUNING_SEED) for entry in tries}
 
 
@@ -391,7 +392,8 @@ def run_all(runs, folder, jobs):
                'machine': machine(choose_device(entry.task.c.device))}
         if code == 0:
             return row | score(entry, folder / name)
-        if seed == TUNING_SEED and ADVICE in messages:  # not finite: the worst of all tries
+        # train.py gives this advice where a loss is not finite. Such a try is the worst of all
+        if seed == TUNING_SEED and ADVICE in messages:
             return row | {'steps': 0, 'chosen_step': 0, 'seconds': 0, 'val_error': math.inf,
                           'split': 'val', 'error': math.inf}
         failed.append(code)
