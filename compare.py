@@ -12,8 +12,12 @@ Networks are named by the x of model_x.py, or by config files. A network takes t
 
 A run chooses its checkpoint on the validation split, and is scored on the test split. Where there
 is no test, it is scored on validation. The error is 1 - top1 for classes, else the loss. Runs lie
-in --out, with results.csv, results.md and curves.png. A comparison that was stopped goes on if the
-same command is typed again. scoring/significance.py says when a difference counts.
+in --out, with results.csv, results.md and curves.png. scoring/significance.py says when a
+difference counts.
+
+A comparison that was stopped goes on if the same command is typed again. With more --seeds it
+trains the runs that are missing; with fewer it reports the first seeds alone. results.csv says on
+which machine, and with how many threads, each run was trained, because its seconds depend on that.
 """
 import csv
 import json
@@ -27,12 +31,11 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from engine.process import prepare_process
 
@@ -44,19 +47,20 @@ import torch
 import tasks
 from bench import machine, split_settings, words_of
 from engine import HERE, plots, settings
-from engine.checkpoint import read_log
-from engine.device import Device, choose_device
+from engine.checkpoint import locked, read_log
+from engine.device import STOP, Device, choose_device, say_at_once
 from engine.mistakes import Mistake
-from engine.networks import network_class, num_params
+from engine.networks import config_from, network_class, num_params
+from engine.settings import quoted
 from engine.tables import write_table
 from engine.writing import write_file
 from eval import EvalConfig, Trained, split_to_score, validate
 from request import start
-from request.build import build_network, config_for
+from request.build import build_network
 from request.help import commit, run_program
 from scoring.significance import verdict
 from tasks.files import read_meta
-from train import AugmentConfig, TrainConfig, epochs_to_steps
+from train import ADVICE, AugmentConfig, TrainConfig, epochs_to_steps
 from weights.runs import open_run
 from weights.surgery import load_model
 
@@ -77,16 +81,23 @@ COLUMNS = ('run', 'network', 'command', 'seed', 'weights', 'steps', 'chosen_step
            'val_error', 'split', 'error', 'commit', 'machine')
 NUMBERS = {'seed': int, 'weights': int, 'steps': int, 'chosen_step': int, 'seconds': float,
            'val_error': float, 'error': float}
+# what decides how much a run reads, how long it is, and from which validations its checkpoint is
+# chosen
+BUDGET = ('dataset', 'data_dir', 'train_share', 'block_size', 'batch_size',
+          'gradient_accumulation_steps', 'sparsity', 'curriculum', 'max_iters', 'target_loss',
+          'patience', 'eval_interval', 'eval_iters', 'eval_view', 'eval_crop')
 CHOSEN_HERE = ('model', 'seed', 'out_dir', 'init_from', 'eval_only', 'overwrite')
 
 
-class Contestant(NamedTuple):
+@dataclass
+class Contestant:
     """A network that is compared."""
     name: str
     words: list             # of its command line, python train.py WORDS
     parameters: int
     task: tasks.BaseTask    # it says what the error of a validation is; task.c is the TrainConfig
-    dataset: Path
+    held_out: str           # the split on which its checkpoint is chosen
+    scored: str             # the split on which it is scored
 
     def work(self):
         """The work of a run, in training steps. A validation batch goes forwards alone, so it is
@@ -102,70 +113,68 @@ def main(argv):
     c, typed = split_settings(requested, CompareConfig)
     settings.check_ranges(c, {(1, 1e6): ['seeds', 'jobs']})
     settings.take_choices(c, equal=('steps', 'weights'))
-    check_names(names, typed)
+    # what a network is called in tables and folders: the x of model_x.py, or of a config file
+    short_names = [Path(name).stem for name in names]
+    check_names(short_names, [*typed, c.sweep.partition('=')[0]])
 
     # ---- who is compared. Nothing is trained yet, so that every mistake comes up now
     first, *rivals = [contestant(name, typed) for name in names]
-    for rival in rivals:
-        check_same_budget(first, rival)
     if c.equal == 'weights':
         rivals = [as_large_as(first, rival) for rival in rivals]
     length = ['--epochs=0', f'--max_iters={first.task.c.max_iters}']  # that of the first
     contestants = [with_words(entry.name, entry.words + length) for entry in (first, *rivals)]
-    tries = {entry.name: tries_of(entry, c.sweep) for entry in contestants}
+    for entry in contestants:
+        check_same_budget(contestants[0], entry)
+    tries = [tries_of(entry, c.sweep) for entry in contestants]
 
-    # ---- where, and how long
-    command = ' '.join(['python compare.py', *map(settings.quoted, argv)])
-    folder = Path(c.out or f'out/compare_{"_".join(tries)}')
-    claim(folder, contestants, c.sweep, command)
+    # ---- where. Until the end no other compare.py writes there
     if c.jobs > 1:
-        torch.set_num_threads(1)
-    print(f'{machine(choose_device(first.task.c.device))}; {length[1]}, {c.seeds} seeds, in '
-          f'{folder}')
-    n_runs = len(contestants) * c.seeds + sum(map(len, tries.values()))
-    n_missing = n_runs - len(read_table(folder / 'results.csv'))
-    if n_missing > 0:
+        torch.set_num_threads(1)  # here
+        os.environ['OMP_NUM_THREADS'] = '1'  # in the runs
+    command = f'python compare.py {quoted(*argv)}'
+    folder = Path(c.out or f'out/compare_{"_".join(short_names)}')
+    with claim(folder, contestants, c.sweep, command):
+        print(f'{machine(choose_device(first.task.c.device))}; {length[1]}, {c.seeds} seeds, in '
+              f'{folder}')
+        compare(contestants, tries, c, folder, command)
+
+
+def compare(contestants, tries, c, folder, command):
+    """Train the contestants, and write what came out. tries: of each contestant, see tries_of."""
+    # ---- how long
+    runs = runs_of(contestants, c.seeds)
+    for tries_of_network in tries:
+        runs |= tuning_runs_of(tries_of_network)
+    n_missing = len(runs.keys() - read_table(folder / 'results.csv').keys())
+    if n_missing:
         say_duration(contestants, n_missing, c.jobs)
-    start_time = time.monotonic()
 
     # ---- tune, each with as many tries
     if c.sweep:
-        contestants = [best_of(tries[name], folder, c.jobs) for name in tries]
+        contestants = [best_of(tries_of_network, folder, c.jobs) for tries_of_network in tries]
 
     # ---- train and score
-    rows = run_all([(entry, seed) for seed in range(c.seeds) for entry in contestants], folder,
-                   c.jobs)
+    rows = run_all(runs_of(contestants, c.seeds), folder, c.jobs)
     report = report_of(contestants, rows)
     text = f'```sh\n{command}\n```\n\n{report}\n\n![validation errors](curves.png)\n'
     write_file(folder / 'results.md', lambda f: f.write(text))
     print(f'\n{report}\n')
     draw(contestants, rows, folder)
-    print(f'{folder}: results.md, results.csv, curves.png and {n_runs} runs, in '
-          f'{duration(time.monotonic() - start_time)}')
-
-
-def duration(seconds):
-    return str(timedelta(seconds=round(seconds)))
+    print(f'{folder} holds results.md, results.csv, curves.png and the runs')
 
 
 # ---- who is compared ----------------------------------------------------------------------------
 
-def short_name(name):
-    """What a network is called in tables and folders: the x of model_x.py, or of a config file."""
-    return Path(name).stem if name.endswith('.py') else name
-
-
 def check_names(names, typed):
-    """Raises Mistake for names that are too few or called alike, and for settings that are chosen
-    here, or that are for no network."""
-    known = [short_name(name) for name in names]
-    if len(known) < 2 or len(set(known)) < len(known):
+    """Raises Mistake for names that are too few or alike, and for settings that are chosen here, or
+    that are for no network. names: those of tables and folders, see main."""
+    if len(names) < 2 or len(set(names)) < len(names):
         raise Mistake('name two different networks, or config files that are called differently, '
                       'such as: python compare.py crate gpt2')
     for setting in typed:
         owner, dot, key = setting.rpartition('.')
-        if dot and owner not in known:
-            raise Mistake(f'--{setting} is for none of {", ".join(known)}; say --NAME.{key}')
+        if dot and owner not in names:
+            raise Mistake(f'--{setting} is for none of {", ".join(names)}; say --NAME.{key}')
         if key in CHOSEN_HERE or (dot and key in ('max_iters', 'epochs')):
             raise Mistake(f'compare.py chooses the {key} of each run itself; leave --{setting} out')
 
@@ -173,16 +182,15 @@ def check_names(names, typed):
 def contestant(name, typed):
     """The Contestant of a network or a config file. typed: {setting: value} of all runs, or
     NAME.setting of those of one network."""
-    of_all = {}
-    of_this = {}
-    for setting, value in typed.items():
-        owner, _, key = setting.rpartition('.')
-        if owner == short_name(name):
-            of_this[key] = value
-        elif not owner:
-            of_all[key] = value
-    words = [name] if name.endswith('.py') else [f'--model={name}']
-    return with_words(short_name(name), words + words_of(of_all | of_this))
+    short_name = Path(name).stem
+    values = {}
+    for owner in ('', short_name):  # its own settings win over those of all
+        for setting, value in typed.items():
+            owner_of_setting, _, key = setting.rpartition('.')
+            if owner_of_setting == owner:
+                values[key] = value
+    word = name if name.endswith('.py') else f'--model={name}'
+    return with_words(short_name, [word, *words_of(values)])
 
 
 def with_words(name, words):
@@ -190,14 +198,16 @@ def with_words(name, words):
     request = start.read(*settings.split(words), TrainConfig, AugmentConfig)
     c = request.config
     dataset = tasks.find_data(c.dataset, c.data_dir)
-    model = build_network(request, read_meta(dataset), dataset)
+    meta = read_meta(dataset)
+    model = build_network(request, meta, dataset)
     task = tasks.choose(c, request.augment, dataset, model, Device('cpu', 'float32', 'false'))
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
-    all_zero = Counter()  # a validation in which each number is 0
-    if task.error(all_zero) is None:
+    if task.error(Counter()) is None:  # of a validation in which each number is 0
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
                       'and compare its features, with python eval.py --ckpt=RUN --knn=20')
-    return Contestant(name, words, num_params(model), task, dataset)
+    held_out = task.held_out(dataset)
+    scored = 'test' if 'test' in meta['splits'] else held_out
+    return Contestant(name, words, num_params(model), task, held_out, scored)
 
 
 def check_same_budget(first, second):
@@ -206,46 +216,41 @@ def check_same_budget(first, second):
     if type(first.task) is not type(second.task):
         raise Mistake(f'{first.name} and {second.name} learn different things, so their errors '
                       'cannot be compared; name networks of one task')
-    budget_of_first = budget(first.task)
-    for name, value in budget(second.task).items():
-        if budget_of_first[name] != value:
-            raise Mistake(f'{first.name} has {name}={budget_of_first[name]}, {second.name} has '
-                          f'{name}={value}, so their errors cannot be compared; give both the same '
-                          f'--{name}={value}')
+    values_of_first = settings_of(first.task)
+    values = settings_of(second.task)
+    for name in BUDGET:
+        if values_of_first[name] != values[name]:
+            raise Mistake(f'{first.name} has {name}={values_of_first[name]}, {second.name} has '
+                          f'{name}={values[name]}, so their errors cannot be compared; give both '
+                          f'the same --{name}={values[name]}')
 
 
-def budget(task):
-    """{setting: value}, those that decide what a step and a validation read."""
-    names = ('dataset', 'data_dir', 'train_share', 'batch_size', 'gradient_accumulation_steps',
-             'eval_iters', 'sparsity', 'curriculum', 'target_loss', 'patience')
-    values = {name: getattr(task.c, name) for name in names}
-    values |= {name: getattr(task.augment, name) for name in ('eval_view', 'eval_crop')}
-    return values | {'block_size': task.tokens_per_row}  # 1 for pictures
+def settings_of(task):
+    """{setting: value} of a run, with the length of a row, which is 1 for pictures."""
+    return vars(task.c) | vars(task.augment) | {'block_size': task.tokens_per_row}
 
 
 def as_large_as(first, rival):
     """A Contestant with the width at which it has as many weights as the first. Raises Mistake if
     no width comes near enough."""
-    request = start.read(*settings.split(rival.words), TrainConfig, AugmentConfig)
-    model = request.config.model
-    meta = read_meta(rival.dataset)
+    Network = network_class(rival.task.c.model)
     config = rival.task.config
-    has_own_heads = getattr(config, 'head_dim', None) == 0  # n_embd / n_head
-    step = config.n_head
-    if hasattr(config, 'head_dim'):
-        step = 4 if config.task == 'masked_image' else 1  # positions of sines need multiples of 4
+    step = 4 if config.task == 'masked_image' else 1  # positions of sines need multiples of 4
+    head_dim = getattr(config, 'head_dim', None)
+    if head_dim is None:  # the heads can only be a share of the width
+        step = math.lcm(step, config.n_head)
 
     def of_width(width):
-        """Settings of the network at a width. Heads get their share of it, rounded."""
-        if has_own_heads:
+        """Settings of the network at a width."""
+        if head_dim == 0:  # n_embd / n_head
             return {'n_embd': width, 'head_dim': round(width / config.n_head)}
         return {'n_embd': width}
 
     def count(width):
         """Weights at a width."""
-        wide = config_for(model, request.network | of_width(width), meta)
+        wide = config_from(type(config), vars(config) | of_width(width))
         with torch.device('meta'):  # without memory for them
-            return num_params(network_class(model)(wide))
+            return num_params(Network(wide))
 
     def distance(width):
         return abs(count(width) / first.parameters - 1)
@@ -266,14 +271,15 @@ def tries_of(entry, sweep):
     if not sweep:
         return []
     setting, _, values = sweep.partition('=')
-    if entry.task.held_out(entry.dataset) == 'test':
-        raise Mistake(f'--sweep chooses on validation, and {entry.dataset} has no val split')
+    if entry.held_out == 'test':
+        raise Mistake('--sweep chooses on validation, and the dataset has no val split; leave it '
+                      'out')
     tries = []
     for value in dict.fromkeys(map(str.strip, values.split(','))):
         one = with_words(entry.name, [*entry.words, f'--{setting}={value}'])
         check_same_budget(entry, one)
-        if (one.parameters, one.task.c.max_iters) != (entry.parameters, entry.task.c.max_iters):
-            raise Mistake(f'--sweep={setting} changes the size or the length; tune another setting')
+        if one.parameters != entry.parameters:
+            raise Mistake(f'--sweep={setting} changes the size; tune another setting')
         tries.append(one)
     return tries
 
@@ -281,38 +287,41 @@ def tries_of(entry, sweep):
 # ---- before the runs ----------------------------------------------------------------------------
 
 def claim(folder, contestants, sweep, command):
-    """Write to comparison.json whose folder this is. Raises Mistake if it holds something else."""
+    """Write to comparison.json whose folder this is. Returns the lock of the folder, see `locked`.
+    Raises Mistake if it holds something else, or if another process has the lock."""
     path = folder / 'comparison.json'
-    mine = {'networks': {entry.name: entry.words for entry in contestants}, 'sweep': sweep}
+    networks = {entry.name: entry.words for entry in contestants}
     if path.exists():
-        content = json.loads(path.read_text(encoding='utf-8'))
-        command_before = content['command']
-        if content != mine | {'command': command_before}:
-            raise Mistake(f'{folder} holds another comparison: {command_before}; type that, or '
+        before = json.loads(path.read_text(encoding='utf-8'))
+        if before['networks'] != networks or before['sweep'] != sweep:
+            raise Mistake(f'{folder} holds another comparison: {before["command"]}; type that, or '
                           'name another --out')
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif any(folder.glob('[!.]*')):
         raise Mistake(f'{folder} holds no comparison; name another --out')
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, lambda f: json.dump(mine | {'command': command}, f, indent=1))
+    lock = locked(folder)
+    content = {'networks': networks, 'sweep': sweep, 'command': command}
+    write_file(path, lambda f: json.dump(content, f, indent=1))
+    return lock
 
 
 def say_duration(contestants, n_runs, jobs):
     """Train each network for a few steps, and print how long so many runs take by that."""
     words = [f'--max_iters={TRIAL_STEPS}', f'--eval_interval={TRIAL_STEPS}', '--eval_iters=1',
-             '--log_interval=1', '--show_samples=false', '--target_loss=0', '--seed=0']
+             '--log_interval=1', '--show_samples=false', '--target_loss=0']
     seconds_of_runs = []
     for entry in contestants:
         with tempfile.TemporaryDirectory() as out:
             start_time = time.monotonic()
-            code = train([*entry.words, *words], Path(out), jobs)
-            if code != 0:
+            code, _ = train([*entry.words, *words], out)
+            if code:
                 sys.exit(code)  # train.py has said why
-            elapsed = time.monotonic() - start_time
+            elapsed = time.monotonic() - start_time  # most of it is no training
             seconds = [row['seconds'] for row in read_log(out) if row['split'] == 'train']
         seconds_of_step = (seconds[-1] - seconds[0]) / (TRIAL_STEPS - 1)
-        seconds_of_runs.append(elapsed - seconds[-1] + entry.work() * seconds_of_step)
-    print(f'{n_runs} runs take about {duration(n_runs * fmean(seconds_of_runs) / jobs)}, by the '
-          f'first {TRIAL_STEPS} steps of each network', flush=True)
+        seconds_of_runs.append(elapsed + entry.work() * seconds_of_step)
+    duration = timedelta(seconds=round(n_runs * fmean(seconds_of_runs) / jobs))
+    print(f'{n_runs} runs take about {duration}, by the first {TRIAL_STEPS} steps of each network',
+          flush=True)
 
 
 # ---- runs ---------------------------------------------------------------------------------------
@@ -321,97 +330,117 @@ running = []  # processes of train.py
 
 
 def end_runs(number, frame):
-    """Hand a signal on to the runs, which save and end."""
+    """Hand a signal on to the runs, which save and end. Without runs the program ends at once."""
+    if not running:
+        sys.exit(128 + number)
+    say_at_once('stopping the runs')
     for process in running:
         process.send_signal(number)
 
 
-def train(words, out, jobs):
-    """Train in a process of its own, which goes on if `out` holds a part of the run. Returns its
-    exit code."""
-    if (out / 'last.pt').exists():
+def train(words, out):
+    """Train in a process of its own, which goes on if `out` holds a part of the run. Returns the
+    exit code of the process, and what it wrote on standard error. That is printed at its end."""
+    if Path(out, 'last.pt').exists():
         words = ['--init_from=resume']
     else:
         words = [*words, '--overwrite=true']  # what a run left that ended before a checkpoint
-    environment = dict(os.environ)
-    if jobs > 1:
-        environment['OMP_NUM_THREADS'] = '1'
-    process = subprocess.Popen([sys.executable, HERE / 'train.py', *words, f'--out_dir={out}'],
-                               stdout=subprocess.DEVNULL, env=environment)
-    running.append(process)
-    code = process.wait()
-    running.remove(process)
-    return code
+    with tempfile.TemporaryFile('w+', errors='replace') as file:
+        process = subprocess.Popen([sys.executable, HERE / 'train.py', *words, f'--out_dir={out}'],
+                                   stdout=subprocess.DEVNULL, stderr=file)
+        running.append(process)
+        code = process.wait()
+        running.remove(process)
+        file.seek(0)
+        messages = file.read()
+    sys.stderr.write(messages)
+    return code, messages
+
+
+def runs_of(contestants, n_seeds):
+    """{name: (Contestant, seed)} of the runs that are compared, in the order of their seeds."""
+    runs = {}
+    for seed in range(n_seeds):
+        for entry in contestants:
+            runs[f'{entry.name}_seed{seed}'] = entry, seed
+    return runs
+
+
+def tuning_runs_of(tries):
+    """{name: (Contestant, seed)} of the runs that try values of a setting. A run is called by the
+    network and by the value that it tries."""
+    return {f'{entry.name}_{entry.words[-1].strip("-")}': (entry, TUNING_SEED) for entry in tries}
 
 
 def run_all(runs, folder, jobs):
-    """Train and score all runs, (Contestant, seed) each, and print a line for each. Returns the
+    """Train and score all runs, {name: (Contestant, seed)}, and print a line for each. Returns the
     rows of results.csv, {column: value}, in the order of the runs. Those that stand there already
     are not trained again. If a run fails, no other one begins, and the program ends."""
-    about = {'commit': commit(), 'machine': machine(choose_device(runs[0][0].task.c.device))}
     table = folder / 'results.csv'
-    rows = {row['run']: row for row in read_table(table)}
+    rows = read_table(table)
+    missing = [name for name in runs if name not in rows]
     failed = []  # exit codes
 
-    def run(name, entry, seed):
+    def run(name):
         """The row of a run, or None if it fails, or if another one has failed."""
         if failed:
             return None
-        code = train([*entry.words, f'--seed={seed}'], folder / name, jobs)
+        entry, seed = runs[name]
+        code, messages = train([*entry.words, f'--seed={seed}'], folder / name)
         row = {'run': name, 'network': entry.name, 'seed': seed, 'weights': entry.parameters,
-               'command': ' '.join(['python train.py', *map(settings.quoted, entry.words)])} | about
+               'command': f'python train.py {quoted(*entry.words)}', 'commit': commit(),
+               'machine': machine(choose_device(entry.task.c.device))}
         if code == 0:
             return row | score(entry, folder / name)
-        if code == 2 and seed == TUNING_SEED:  # its loss is not finite: the worst of all tries
+        # train.py gives this advice where a loss is not finite. Such a try is the worst of all
+        if seed == TUNING_SEED and ADVICE in messages:
             return row | {'steps': 0, 'chosen_step': 0, 'seconds': 0, 'val_error': math.inf,
                           'split': 'val', 'error': math.inf}
         failed.append(code)
         return None
 
-    names = []
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = []
-        for entry, seed in runs:
-            last_word = f'_{entry.words[-1].strip("-")}' if seed == TUNING_SEED else f'_seed{seed}'
-            names.append(entry.name + last_word)
-            if names[-1] not in rows:
-                waiting.append(pool.submit(run, names[-1], entry, seed))
-        for done in as_completed(waiting):
-            row = done.result()
+        for row in pool.map(run, missing):
             if row is None:
                 continue
             rows[row['run']] = row
             cells_of = operator.itemgetter(*COLUMNS)
             write_table(table, [COLUMNS, *map(cells_of, rows.values())])
             print(f'{row["run"]:<40} {row["split"]} error {row["error"]:.4f} (validation '
-                  f'{row["val_error"]:.4f}) at step {row["chosen_step"]:.0f} of '
-                  f'{row["steps"]:.0f}, {row["seconds"]:.0f} s of training', flush=True)
+                  f'{row["val_error"]:.4f}) at step {row["chosen_step"]} of {row["steps"]}, '
+                  f'{row["seconds"]:.0f} s of training', flush=True)
     if failed:
         print(f'a run in {folder} has ended with exit code {failed[0]}; to go on, type the same '
               'command again', file=sys.stderr)
-        sys.exit(failed[0] if failed[0] > 0 else 1)
-    return [rows[name] for name in names]
+        sys.exit(max(failed[0], 1))
+    return [rows[name] for name in runs]
 
 
 def score(entry, out):
     """The columns of results.csv that a finished run tells."""
     validations = validations_of(out)
+    last = validations[-1]
     chosen = min(validations, key=entry.task.error)
-    split = entry.task.held_out(entry.dataset)
-    if split == 'test':  # there is no val, and what is scored must choose nothing
-        chosen = validations[-1]
-    columns = {'steps': validations[-1]['step'], 'chosen_step': chosen['step'],
-               'seconds': validations[-1]['seconds'], 'val_error': entry.task.error(chosen)}
-    if split == 'test' or 'test' not in read_meta(entry.dataset).get('splits', ()):
-        return columns | {'split': split, 'error': columns['val_error']}
+    if entry.held_out == 'test':  # there is no val, and what is scored must choose nothing
+        chosen = last
+    error = entry.task.error(chosen)
+    columns = {'steps': last['step'], 'chosen_step': chosen['step'], 'seconds': last['seconds'],
+               'val_error': error, 'split': entry.scored}
+    if entry.scored != entry.held_out:
+        error = test_error(entry, out)
+    return columns | {'error': error}
 
+
+def test_error(entry, out):
+    """The error of a run's best.safetensors on the test split."""
     run = open_run(out)
-    device = Device(entry.task.c.device, entry.task.c.dtype, 'false')
+    c = entry.task.c
+    device = Device(c.device, c.dtype, 'false')
     trained = Trained(run, load_model(run).to(device.name), device)
-    eval_config = EvalConfig(ckpt=str(out), data_dir=entry.task.c.data_dir)
+    eval_config = EvalConfig(ckpt=str(out), data_dir=c.data_dir)
     task, _ = split_to_score(eval_config, trained)
     metrics, _ = validate(trained, task)
-    return columns | {'split': 'test', 'error': task.error(metrics)}
+    return task.error(metrics)
 
 
 def validations_of(out):
@@ -420,7 +449,7 @@ def validations_of(out):
 
 def best_of(tries, folder, jobs):
     """The Contestant with the smallest validation error, of those that differ in one setting."""
-    rows = run_all([(entry, TUNING_SEED) for entry in tries], folder, jobs)
+    rows = run_all(tuning_runs_of(tries), folder, jobs)
     errors = [row['val_error'] for row in rows]
     best = tries[errors.index(min(errors))]
     print(f'{best.name} takes {best.words[-1]}, the best of {len(tries)} on validation')
@@ -428,16 +457,16 @@ def best_of(tries, folder, jobs):
 
 
 def read_table(path):
-    """The rows of results.csv, {column: value} each; [] if there is none. Raises Mistake for other
-    columns."""
+    """The rows of results.csv, {name of a run: {column: value}}; {} if there is none. Raises
+    Mistake for other columns."""
+    rows = {}
     if not path.exists():
-        return []
+        return rows
     with open(path, encoding='utf-8', newline='') as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        if tuple(row) != COLUMNS:
-            raise Mistake(f'{path} has other columns, of another version; name another --out')
-        row |= {name: kind(row[name]) for name, kind in NUMBERS.items()}
+        for row in csv.DictReader(file):
+            if tuple(row) != COLUMNS:
+                raise Mistake(f'{path} has other columns, of another version; name another --out')
+            rows[row['run']] = row | {name: kind(row[name]) for name, kind in NUMBERS.items()}
     return rows
 
 
@@ -470,29 +499,24 @@ def report_of(contestants, rows):
 
 
 def draw(contestants, rows, folder):
-    """curves.png: the validation error of each network over steps, the mean of its seeds, and a
-    band from the lowest to the highest."""
+    """curves.png: the validation error over the steps, a curve for each run."""
     with plots.house_style():
         figure = plots.empty_figure(7, 4.2)
         panel = figure.subplots()
-        for entry in contestants:
-            errors_of_runs = []  # {step: error} of each
+        for number, entry in enumerate(contestants):
             for row in rows_of(entry, rows):
                 validations = validations_of(folder / row['run'])
-                errors_of_runs.append({v['step']: entry.task.error(v) for v in validations})
-            steps = sorted(set.intersection(*map(set, errors_of_runs)))
-            errors = []  # of all seeds, for each step
-            for step in steps:
-                errors.append([run[step] for run in errors_of_runs])
-            panel.plot(steps, [fmean(e) for e in errors], 'o-', label=entry.name)
-            panel.fill_between(steps, [min(e) for e in errors], [max(e) for e in errors], alpha=0.2)
+                steps = [validation['step'] for validation in validations]
+                errors = [entry.task.error(validation) for validation in validations]
+                [line] = panel.plot(steps, errors, 'o-', color=f'C{number}', alpha=0.5)
+            line.set_label(entry.name)  # one of its curves stands in the legend
         panel.set(xlabel='step', ylabel='validation error')
-        panel.xaxis.set_major_locator(plots.whole_numbers())
         panel.legend()
         plots.save_picture(folder / 'curves.png', figure)
 
 
 if __name__ == '__main__':
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end_runs)
+    for number in STOP:
+        if signal.getsignal(number) != signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
+            signal.signal(number, end_runs)
     run_program(main, __doc__, CompareConfig)

@@ -58,7 +58,7 @@ def of_runs(path):
     """A table as `published` has it, of a file of runs: a row for each network, with its weights,
     the lowest and the highest seconds, and its scores."""
     runs = {}
-    for run in read_table(path):
+    for run in read_table(path).values():
         if run['seed'] != TUNING_SEED:
             runs.setdefault(run['network'], []).append(run)
     rows = {}

@@ -224,13 +224,13 @@ def locked(out_dir):
         lock = open(out_dir / '.lock', 'ab')
     except OSError as e:
         raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '
-                      '--out_dir') from None
+                      'folder') from None
     try:
         import fcntl
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         raise Mistake(f'{out_dir} is being written by another process; wait for it, or name '
-                      'another --out_dir') from None
+                      'another folder') from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
     return lock

@@ -248,6 +248,7 @@ def show(value):
     return str(value)
 
 
-def quoted(path):
-    """A path as one types it in the shell of this system."""
-    return subprocess.list2cmdline([path]) if os.name == 'nt' else shlex.quote(path)
+def quoted(*words):
+    """Words, such as a path, as one types them in the shell of this system."""
+    texts = map(str, words)
+    return subprocess.list2cmdline(texts) if os.name == 'nt' else shlex.join(texts)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy import stats
 
 import compare
 from scoring import significance
+from train import ADVICE
 
 
 # ---- the rule
@@ -78,6 +80,9 @@ def never(monkeypatch):
     ('aot tost --crate.n_layer=1', '--crate.n_layer'), ('aot tost --equal=time', 'time'),
     ('aot tost --n_layers=1', 'n_layers'), ('aot tost --aot.n_layers=1', 'n_layers'), ('aot vit', 'vit'),
     ('aot tost --tost.batch_size=5', '--batch_size=5'), ('aot large.py', '--batch_size=5'),
+    ('aot often.py', '--eval_interval=2'), ('aot epochs.py', '--eval_interval='), ('aot patient.py', '--patience=1'),
+    ('aot tost --sweep=seed=1,2', '--seed'), ('aot tost --sweep=out_dir=a,b', '--out_dir'),
+    ('aot tost --sweep=eval_only=true,false', '--eval_only'), ('aot tost --sweep=tots.n_layer=1,2', 'tots'),
     ('aot gaps.py', 'different things'), ('aot wide.py', '--block_size=8'), ('dino.py other.py', 'two losses'),
     ('aot tost --equal=weights --aot.n_embd=2 --tost.n_layer=9', '--tost.n_layer')])
 def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said, tiny, quads, never, monkeypatch, tmp_path,
@@ -85,7 +90,8 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
     monkeypatch.chdir(tmp_path)
     sizes = {word.split('=')[0]: word for word in tiny}
     for name, text in (('large', 'batch_size = 5'), ('gaps', "model, causal = 'crate', False"),
-                       ('wide', 'block_size = 8')):
+                       ('wide', 'block_size = 8'), ('often', 'eval_interval = 2'),
+                       ('epochs', 'eval_epochs = 0.01'), ('patient', 'patience = 1')):
         (tmp_path / f'{name}.py').write_text(BASE + text)
     for name in ('dino', 'other'):
         (tmp_path / f'{name}.py').write_text("model, dataset, patch_size, n_embd, n_head = 'dino', 'quads', 4, 16, 2")
@@ -120,7 +126,35 @@ def test_equal_weights_are_equal_within_two_percent(first, other, tiny):
     assert compare.with_words(other, wide.words).parameters == wide.parameters  # what train.py builds
 
 
+@pytest.mark.parametrize('heads', [1, 3, 6])
+@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae', 'crate', 'vit'])
+def test_the_width_of_a_network_is_found_again(name, heads, quads):
+    """The two autoencoders need widths that are multiples of 4. In vit_mae and vit the heads share the width."""
+    typed = dict(word[2:].split('=') for word in quads[:2])
+    typed |= {'patch_size': '4', 'n_layer': '1', 'n_head': str(heads)}
+    if name == 'vit_mae':
+        typed |= {'decoder_n_layer': '1', 'decoder_n_head': '2', 'decoder_n_embd': '16'}
+    one, two = (compare.contestant(name, typed | {'n_embd': width}) for width in ('144', '24'))
+    wide = compare.as_large_as(one, two)
+    assert wide.task.config.n_embd == 144 and wide.parameters == one.parameters
+
+
 # ---- runs
+
+def write_log(out, loss):
+    """The log of a run that has the same loss in each of 25 validations."""
+    os.makedirs(out, exist_ok=True)
+    with open(f'{out}/log.jsonl', 'w') as file:
+        for step in range(25):
+            for split in ('train', 'val'):
+                row = {'step': step, 'split': split, 'loss': loss, 'top1': 1 - loss, 'seconds': float(step)}
+                file.write(json.dumps(row) + '\n')
+
+
+def is_trial(command):
+    """Whether a network is trained to see how long it takes."""
+    return '--eval_interval=20' in command
+
 
 @pytest.fixture
 def runs(monkeypatch, tiny, tmp_path):
@@ -129,23 +163,18 @@ def runs(monkeypatch, tiny, tmp_path):
     def runs(errors, *words):
         trained = []
 
-        def train(command, out, jobs):
-            if '--eval_interval=20' in command:  # to see how long it takes
-                name, of_network = 'trial', [1.0]
-            else:
-                name = out.name.split('_')[0]
+        def train(command, out):
+            loss = 1.0
+            if not is_trial(command):
                 trained.append(out.name)
-                of_network = errors[name]
-            seed = int(next(word for word in command if word.startswith('--seed=')).split('=')[1])
-            if isinstance(of_network, dict):
-                loss = next(loss for word, loss in of_network.items() if word in command)
-            else:
-                loss = of_network[min(seed, len(of_network) - 1)]
-            out.mkdir(exist_ok=True)
-            rows = [{'step': step, 'split': split, 'loss': loss, 'top1': 1 - loss, 'seconds': float(step)}
-                    for step in range(25) for split in ('train', 'val')]
-            (out / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
-            return 0
+                of_network = errors[out.name.split('_')[0]]
+                if isinstance(of_network, dict):
+                    loss = next(loss for word, loss in of_network.items() if word in command)
+                else:
+                    seed = int(command[-1].removeprefix('--seed='))
+                    loss = of_network[min(seed, len(of_network) - 1)]
+            write_log(out, loss)
+            return 0, ''
         monkeypatch.setattr(compare, 'train', train)
         compare.main([*errors, *tiny, *words, f'--out={tmp_path}/c'])
         return trained
@@ -182,48 +211,160 @@ def test_each_is_tuned_with_as_many_tries_on_another_seed(runs, tmp_path, capsys
     assert float(rows['aot_seed0']['error']) == 1.0 and float(rows['tost_seed2']['error']) == 3.0
 
 
+@pytest.mark.parametrize('n_seeds', [1, 2])
+def test_with_fewer_seeds_the_first_ones_are_reported_and_nothing_is_trained(n_seeds, runs, tmp_path, monkeypatch, capsys):
+    errors = {'aot': [1.0, 2.0, 9.0], 'tost': [2.0, 4.0, 1.0]}
+    runs(errors)
+    before = table(tmp_path / 'c')
+    capsys.readouterr()
+
+    monkeypatch.setattr(compare, 'say_duration', None)  # to say it, networks are trained
+    assert runs(errors, f'--seeds={n_seeds}') == []
+    report = (tmp_path / 'c' / 'results.md').read_text(encoding='utf-8')
+    assert f'--seeds={n_seeds}' in report
+    for name, losses in errors.items():
+        assert re.search(fr'\| {name} \|.*\| {np.mean(losses[:n_seeds]):.4f} \|', report)
+    assert report.split('```')[2].split('![')[0].strip() in capsys.readouterr().out
+    assert table(tmp_path / 'c') == before
+
+
+@pytest.mark.parametrize('lost, n_seeds, n_missing', [('aot_seed0', 1, 1), ('tost_seed2', 3, 1), ('tost_seed1', 5, 5)])
+def test_it_says_how_long_those_runs_take_that_are_missing(lost, n_seeds, n_missing, runs, tmp_path, monkeypatch):
+    errors = {'aot': [1.0], 'tost': [2.0]}
+    runs(errors)
+    path = tmp_path / 'c' / 'results.csv'
+    lines = path.read_text(encoding='utf-8').splitlines()
+    path.write_text('\n'.join(line for line in lines if not line.startswith(lost)), encoding='utf-8')
+
+    said = []
+    monkeypatch.setattr(compare, 'say_duration', lambda contestants, n_runs, jobs: said.append(n_runs))
+    assert len(runs(errors, f'--seeds={n_seeds}')) == n_missing
+    assert said == [n_missing]
+
+
+def test_two_jobs_train_the_same_runs(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')  # set back afterwards
+    names = [f'{name}_seed{seed}' for seed in range(3) for name in ('aot', 'tost')]
+    assert sorted(runs({'aot': [1.0], 'tost': [2.0]}, '--jobs=2')) == sorted(names)
+    assert [row['run'] for row in table(tmp_path / 'c')] == names
+
+
+# ---- the folder
+
 def test_a_folder_of_another_comparison_is_refused_with_what_to_type(runs, tmp_path, tiny, capsys):
     errors = {'aot': [1.0] * 3, 'tost': [2.0] * 3}
     runs(errors)
-    said = fails(capsys, compare.main, 'aot', 'tost', *tiny, '--tost.n_layer=1', f'--out={tmp_path}/c')
-    assert f'python compare.py aot tost {" ".join(tiny)}' in said
+    for words in (['--tost.n_layer=1'], ['--sweep=learning_rate=1e-3']):
+        said = fails(capsys, compare.main, 'aot', 'tost', *tiny, *words, f'--out={tmp_path}/c')
+        assert f'python compare.py aot tost {" ".join(tiny)}' in said
+
+
+def test_what_is_no_folder_of_a_comparison_is_left_as_it_is(never, tmp_path, tiny, capsys):
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'a.txt').touch()
-    assert 'mine' in fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--out={tmp_path}/mine')
+    (tmp_path / 'file').touch()
+    for name in ('mine', 'file', 'file/c'):
+        assert name in fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--out={tmp_path}/{name}')
+    assert sorted(path.name for path in tmp_path.rglob('*')) == ['a.txt', 'file', 'mine']
 
 
-def test_a_run_that_fails_ends_the_comparison_and_the_same_command_goes_on(monkeypatch, tmp_path, tiny, capsys):
-    codes = iter([0, 0, 0, 3, *[0] * 9])  # of two short runs, and of those that count
-    begun = []
+TAKE_LOCK = 'import fcntl, sys; f = open(sys.argv[1], "a"); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)'
 
-    def train(command, out, jobs):
-        begun.append(out.name)
-        out.mkdir(exist_ok=True)
-        rows = [{'step': step, 'split': split, 'loss': 1.0, 'seconds': float(step)} for step in range(25)
-                for split in ('train', 'val')]
-        (out / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
-        return next(codes)
-    monkeypatch.setattr(compare, 'train', train)
-    words = 'aot', 'tost', *tiny, f'--out={tmp_path}/c'
+
+def is_free(folder):
+    """Whether another process may write there."""
+    return subprocess.run([sys.executable, '-c', TAKE_LOCK, folder / '.lock'], capture_output=True).returncode == 0
+
+
+def test_as_long_as_it_runs_no_other_process_may_write_to_its_folder(failing, tmp_path):
+    failing.is_free = lambda: is_free(tmp_path / 'c')
+    failing({}, '--seeds=1')
+    with pytest.raises(SystemExit):
+        failing({'aot_seed1': (3, '')}, '--seeds=2')
+    assert len(failing.free) == 3 and not any(failing.free)
+    assert is_free(tmp_path / 'c')
+
+
+@pytest.mark.parametrize('words', [[], ['--seeds=9'], ['--jobs=2']])
+def test_a_comparison_that_runs_already_is_not_disturbed(words, failing, tmp_path, tiny, never, capsys):
+    (tmp_path / 'c').mkdir()
+    hold = TAKE_LOCK + '; print(flush=True); sys.stdin.read()'
+    other = subprocess.Popen([sys.executable, '-c', hold, tmp_path / 'c' / '.lock'], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    other.stdout.readline()
+    try:
+        assert f'{tmp_path}/c' in fails(capsys, compare.main, 'aot', 'tost', *tiny, *words, f'--out={tmp_path}/c')
+    finally:
+        other.communicate()
+    assert [path.name for path in (tmp_path / 'c').iterdir()] == ['.lock']
+
+
+# ---- runs that fail
+
+@pytest.fixture
+def failing(monkeypatch, tiny, tmp_path):
+    """failing(ends, *words) compares aot with tost without training, in tmp_path/c. ends: {name of a run: (its exit
+    code, what it says)} of those that fail. failing.begun: the names of the runs that began; failing.free: what
+    failing.is_free() returned in each."""
+    def failing(ends, *words):
+        def train(command, out):
+            name = os.path.basename(out)
+            write_log(out, 1.0)
+            if not is_trial(command):
+                failing.begun.append(name)
+                failing.free.append(failing.is_free())
+            return ends.get(name, (0, ''))
+        monkeypatch.setattr(compare, 'train', train)
+        compare.main(['aot', 'tost', *tiny, *words, f'--out={tmp_path}/c'])
+
+    failing.begun = []
+    failing.free = []
+    failing.is_free = bool
+    return failing
+
+
+@pytest.mark.parametrize('code, code_of_comparison', [(3, 3), (2, 2), (130, 130), (-9, 1)])
+def test_a_run_that_fails_ends_the_comparison_and_the_same_command_goes_on(code, code_of_comparison, failing, tmp_path,
+                                                                          capsys):
     with pytest.raises(SystemExit) as end:
-        compare.main(words)
-    assert end.value.code == 3 and begun[2:] == ['aot_seed0', 'tost_seed0'] and 'again' in capsys.readouterr().err
-    compare.main(words)
-    assert [row['run'] for row in table(tmp_path / 'c')] == begun[2:3] + begun[-5:]
+        failing({'tost_seed0': (code, 'error')})
+    assert end.value.code == code_of_comparison
+    assert failing.begun == ['aot_seed0', 'tost_seed0'] and 'again' in capsys.readouterr().err
+    failing({})
+    assert failing.begun[2:] == ['tost_seed0', 'aot_seed1', 'tost_seed1', 'aot_seed2', 'tost_seed2']
+    assert [row['run'] for row in table(tmp_path / 'c')] == ['aot_seed0', *failing.begun[2:]]
 
 
-def test_a_try_that_diverges_is_the_worst(runs, monkeypatch, tmp_path, tiny):
-    runs({'aot': [5.0], 'tost': [1.0]})  # puts a stand-in for train
-    stand_in = compare.train
-
-    def train(command, out, jobs):
-        return 2 if '--learning_rate=9' in command else stand_in(command, out, jobs)
-    monkeypatch.setattr(compare, 'train', train)
-    compare.main(['aot', 'tost', *tiny, '--seeds=1', f'--out={tmp_path}/d', '--sweep', 'learning_rate=9,0.001'])
-    assert [row['error'] for row in table(tmp_path / 'd')].count('inf') == 2
+SWEEP = '--seeds=1', '--sweep', 'learning_rate=9,0.001'
 
 
-@pytest.mark.parametrize('sweep', ['learning_rates=1', 'n_embd=16,32', 'max_iters=3,6', 'batch_size=4,8', 'learning_rate='])
+def test_a_try_that_diverges_is_the_worst(failing, tmp_path):
+    diverged = 2, f'error: the loss is not finite; {ADVICE}'
+    failing({f'{name}_learning_rate=9': diverged for name in ('aot', 'tost')}, *SWEEP)
+    rows = {row['run']: row for row in table(tmp_path / 'c')}
+    worst = [name for name, row in rows.items() if row['error'] == 'inf']
+    assert worst == ['aot_learning_rate=9', 'tost_learning_rate=9']
+    assert '--learning_rate=0.001' in rows['aot_seed0']['command']
+
+
+@pytest.mark.parametrize('code, said', [(2, 'error: No space left on device'), (2, 'error: it is locked'), (2, ''),
+                                        (1, 'Traceback'), (-9, '')])
+def test_a_try_that_fails_for_another_reason_is_tried_again(code, said, failing, tmp_path):
+    with pytest.raises(SystemExit):
+        failing({'aot_learning_rate=9': (code, said)}, *SWEEP)
+    failing({}, *SWEEP)
+    assert failing.begun.count('aot_learning_rate=9') == 2
+    assert {row['error'] for row in table(tmp_path / 'c')} == {'1.0'}
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_between_two_runs_ends_the_program(number):
+    with pytest.raises(SystemExit) as end:
+        compare.end_runs(number, None)
+    assert end.value.code == 128 + number
+
+
+@pytest.mark.parametrize('sweep', ['learning_rates=1', 'n_embd=16,32', 'max_iters=3,6', 'batch_size=4,8', 'eval_interval=2,3', 'learning_rate='])
 def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_trained(sweep, tiny, never, tmp_path, capsys):
     fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--sweep={sweep}', f'--out={tmp_path}/c')
     assert not (tmp_path / 'c').exists()
@@ -235,22 +376,58 @@ def test_sizes_that_differ_are_said_in_the_verdict(runs, capsys):
     assert 'times the weights of aot' in line
 
 
+@pytest.fixture
+def command(tiny, tmp_path, monkeypatch):
+    """The words that compare two networks in fact, with processes, in tmp_path/NAME: command(NAME, ..)."""
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+
+    def command(name, *more):
+        return [sys.executable, ROOT / 'compare.py', 'aot', 'tost', *tiny, '--device=cpu', '--dtype=float32', '--seeds=1',
+                *more, f'--out={tmp_path}/{name}']
+    return command
+
+
 @pytest.mark.slow
-def test_a_comparison_that_is_killed_goes_on(tiny, tmp_path):
-    """In fact, with processes: the runs are those of a comparison without a kill."""
-    words = [sys.executable, ROOT / 'compare.py', 'aot', 'tost', *tiny, '--device=cpu', '--dtype=float32', '--seeds=1']
-    environment = os.environ | {'OMP_NUM_THREADS': '1'}
-    process = subprocess.Popen([*words, f'--out={tmp_path}/a'], env=environment, stdout=subprocess.PIPE, text=True,
-                               start_new_session=True)
+def test_a_comparison_that_is_killed_goes_on(command, tmp_path):
+    """The runs are those of a comparison without a kill."""
+    process = subprocess.Popen(command('a'), stdout=subprocess.PIPE, text=True, start_new_session=True)
     while 'aot_seed0' not in process.stdout.readline():
         pass
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     for name in 'ab':
-        subprocess.run([*words, f'--out={tmp_path}/{name}'], env=environment, check=True)
+        subprocess.run(command(name), check=True)
     kept = ('run', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'val_error', 'split', 'error')
     a, b = ([{key: row[key] for key in kept} for row in table(tmp_path / name)] for name in 'ab')
     assert a == b and len(a) == 2 and len({row['error'] for row in a}) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('words, run', [([], 'aot_seed0'), (['--sweep=learning_rate=1e-3'], 'aot_learning_rate=1e-3')])
+def test_where_the_run_of_a_killed_comparison_still_trains_it_is_said(words, run, command, tmp_path):
+    words = command('a', *words, '--max_iters=1000000')
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+    while not (tmp_path / 'a' / run / '.lock').exists():
+        time.sleep(0.1)
+    first.kill()
+    first.wait()
+    try:
+        again = subprocess.run(words, capture_output=True, text=True)
+    finally:
+        os.killpg(first.pid, signal.SIGTERM)
+    assert again.returncode == 2
+    assert 'Traceback' not in again.stderr
+    assert f'{tmp_path}/a/{run}' in again.stderr
+    assert not (tmp_path / 'a' / 'results.csv').exists()
+
+
+@pytest.mark.slow
+def test_a_learning_rate_with_which_training_diverges_is_the_worst(command, tmp_path):
+    subprocess.run(command('a', '--sweep=learning_rate=1e30,1e-3'), check=True)
+    rows = {row['run']: row for row in table(tmp_path / 'a')}
+    for name in ('aot', 'tost'):
+        assert rows[f'{name}_learning_rate=1e30']['error'] == 'inf'
+        assert '--learning_rate=1e-3' in rows[f'{name}_seed0']['command']
 
 
 EXAMPLES = re.findall(r'python compare.py (.*)', compare.__doc__)

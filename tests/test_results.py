@@ -162,8 +162,8 @@ def with_runs(tables, tmp_path):
         rows = []
         for network, of_network in errors.items():
             for seed, error in of_network.items():
-                row = dict.fromkeys(COLUMNS, 1) | {'network': network, 'seed': seed, 'weights': 870_000,
-                                                   'seconds': 10 + seed % 7, 'error': error}
+                row = dict.fromkeys(COLUMNS, 1) | {'run': f'{network}_seed{seed}', 'network': network, 'seed': seed,
+                                                   'weights': 870_000, 'seconds': 10 + seed % 7, 'error': error}
                 rows.append(row.values())
         write_table(tmp_path / 'runs.csv', [COLUMNS, *rows])
         return tables(*NUMBERS, line('u/r/c', 'verdict @runs/a/error @runs/b/error'))

@@ -1,6 +1,8 @@
 """Run directories: files are written whole or not at all, damaged ones are refused, and what a
 resumed run takes from them."""
+import shlex
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +16,7 @@ import nanocrate
 import sample
 import train
 from engine import networks
-from engine.checkpoint import FILES, RunDirectory, read_log
+from engine.checkpoint import FILES, RunDirectory, check_new, read_log
 from engine.mistakes import Mistake
 from prepare import text
 from weights import surgery
@@ -101,6 +103,20 @@ def test_resuming_is_offered_only_where_last_pt_lies(old_file, tiny, tmp_path, c
     error = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
 
     assert ('--init_from=resume' in error) == (old_file == 'last.pt')
+
+
+@pytest.mark.parametrize('kind', [str, Path])
+@pytest.mark.parametrize('name', ['run', 'my run', "it's"])
+def test_the_folder_of_a_run_is_typed_as_a_shell_reads_it(name, kind, tmp_path):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / 'last.pt').write_text('old')
+
+    with pytest.raises(Mistake) as mistake:
+        check_new(kind(folder))
+
+    command = str(mistake.value).partition(': python ')[2].partition(';')[0]
+    assert f'--out_dir={folder}' in shlex.split(command)
 
 
 def test_overwriting_removes_the_files_of_a_run_alone(old_file, tiny, tmp_path):
