@@ -33,7 +33,6 @@ from bisect import bisect_left
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -42,6 +41,7 @@ from engine.process import prepare_process
 if __name__ == '__main__':
     prepare_process()  # before torch is loaded
 
+import numpy as np
 import torch
 
 import tasks
@@ -141,6 +141,8 @@ def main(argv):
 
 def compare(contestants, tries, c, folder, command):
     """Train the contestants, and write what came out. tries: of each contestant, see tries_of."""
+    start_time = time.monotonic()
+
     # ---- how long
     runs = runs_of(contestants, c.seeds)
     for tries_of_network in tries:
@@ -160,7 +162,8 @@ def compare(contestants, tries, c, folder, command):
     write_file(folder / 'results.md', lambda f: f.write(text))
     print(f'\n{report}\n')
     draw(contestants, rows, folder)
-    print(f'{folder} holds results.md, results.csv, curves.png and the runs')
+    print(f'{folder} holds results.md, results.csv, curves.png and the runs; this took '
+          f'{(time.monotonic() - start_time) / 60:.1f} minutes')
 
 
 # ---- who is compared ----------------------------------------------------------------------------
@@ -275,7 +278,7 @@ def tries_of(entry, sweep):
         raise Mistake('--sweep chooses on validation, and the dataset has no val split; leave it '
                       'out')
     tries = []
-    for value in dict.fromkeys(map(str.strip, values.split(','))):
+    for value in values.split(','):
         one = with_words(entry.name, [*entry.words, f'--{setting}={value}'])
         check_same_budget(entry, one)
         if one.parameters != entry.parameters:
@@ -299,8 +302,8 @@ def claim(folder, contestants, sweep, command):
     elif any(folder.glob('[!.]*')):
         raise Mistake(f'{folder} holds no comparison; name another --out')
     lock = locked(folder)
-    content = {'networks': networks, 'sweep': sweep, 'command': command}
-    write_file(path, lambda f: json.dump(content, f, indent=1))
+    mine = {'networks': networks, 'sweep': sweep, 'command': command}
+    write_file(path, lambda f: json.dump(mine, f))
     return lock
 
 
@@ -316,12 +319,11 @@ def say_duration(contestants, n_runs, jobs):
             if code:
                 sys.exit(code)  # train.py has said why
             elapsed = time.monotonic() - start_time  # most of it is no training
-            seconds = [row['seconds'] for row in read_log(out) if row['split'] == 'train']
-        seconds_of_step = (seconds[-1] - seconds[0]) / (TRIAL_STEPS - 1)
-        seconds_of_runs.append(elapsed + entry.work() * seconds_of_step)
-    duration = timedelta(seconds=round(n_runs * fmean(seconds_of_runs) / jobs))
-    print(f'{n_runs} runs take about {duration}, by the first {TRIAL_STEPS} steps of each network',
-          flush=True)
+            first, *_, last = (row['seconds'] for row in read_log(out) if row['split'] == 'train')
+        seconds_of_runs.append(elapsed + entry.work() * (last - first) / (TRIAL_STEPS - 1))
+    minutes = n_runs * fmean(seconds_of_runs) / jobs / 60
+    print(f'{n_runs} runs take about {minutes:.1f} minutes, by the first {TRIAL_STEPS} steps of '
+          'each network', flush=True)
 
 
 # ---- runs ---------------------------------------------------------------------------------------
@@ -345,16 +347,14 @@ def train(words, out):
         words = ['--init_from=resume']
     else:
         words = [*words, '--overwrite=true']  # what a run left that ended before a checkpoint
-    with tempfile.TemporaryFile('w+', errors='replace') as file:
-        process = subprocess.Popen([sys.executable, HERE / 'train.py', *words, f'--out_dir={out}'],
-                                   stdout=subprocess.DEVNULL, stderr=file)
-        running.append(process)
-        code = process.wait()
-        running.remove(process)
-        file.seek(0)
-        messages = file.read()
+    process = subprocess.Popen([sys.executable, HERE / 'train.py', *words, f'--out_dir={out}'],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               errors='replace')
+    running.append(process)
+    _, messages = process.communicate()
+    running.remove(process)
     sys.stderr.write(messages)
-    return code, messages
+    return process.returncode, messages
 
 
 def runs_of(contestants, n_seeds):
@@ -378,7 +378,6 @@ def run_all(runs, folder, jobs):
     are not trained again. If a run fails, no other one begins, and the program ends."""
     table = folder / 'results.csv'
     rows = read_table(table)
-    missing = [name for name in runs if name not in rows]
     failed = []  # exit codes
 
     def run(name):
@@ -400,9 +399,8 @@ def run_all(runs, folder, jobs):
         return None
 
     with ThreadPoolExecutor(jobs) as pool:
-        for row in pool.map(run, missing):
-            if row is None:
-                continue
+        missing = [name for name in runs if name not in rows]
+        for row in filter(None, pool.map(run, missing)):
             rows[row['run']] = row
             cells_of = operator.itemgetter(*COLUMNS)
             write_table(table, [COLUMNS, *map(cells_of, rows.values())])
@@ -423,12 +421,11 @@ def score(entry, out):
     chosen = min(validations, key=entry.task.error)
     if entry.held_out == 'test':  # there is no val, and what is scored must choose nothing
         chosen = last
-    error = entry.task.error(chosen)
-    columns = {'steps': last['step'], 'chosen_step': chosen['step'], 'seconds': last['seconds'],
-               'val_error': error, 'split': entry.scored}
+    val_error = error = entry.task.error(chosen)
     if entry.scored != entry.held_out:
         error = test_error(entry, out)
-    return columns | {'error': error}
+    return {'steps': last['step'], 'chosen_step': chosen['step'], 'seconds': last['seconds'],
+            'val_error': val_error, 'split': entry.scored, 'error': error}
 
 
 def test_error(entry, out):
@@ -437,8 +434,7 @@ def test_error(entry, out):
     c = entry.task.c
     device = Device(c.device, c.dtype, 'false')
     trained = Trained(run, load_model(run).to(device.name), device)
-    eval_config = EvalConfig(ckpt=str(out), data_dir=c.data_dir)
-    task, _ = split_to_score(eval_config, trained)
+    task, _ = split_to_score(EvalConfig(ckpt=str(out), data_dir=c.data_dir), trained)
     metrics, _ = validate(trained, task)
     return task.error(metrics)
 
@@ -499,17 +495,17 @@ def report_of(contestants, rows):
 
 
 def draw(contestants, rows, folder):
-    """curves.png: the validation error over the steps, a curve for each run."""
+    """curves.png: the validation error of each network over the steps, the mean of its runs, and a
+    band from the lowest to the highest. It ends where the first of the runs ends."""
     with plots.house_style():
         figure = plots.empty_figure(7, 4.2)
         panel = figure.subplots()
-        for number, entry in enumerate(contestants):
-            for row in rows_of(entry, rows):
-                validations = validations_of(folder / row['run'])
-                steps = [validation['step'] for validation in validations]
-                errors = [entry.task.error(validation) for validation in validations]
-                [line] = panel.plot(steps, errors, 'o-', color=f'C{number}', alpha=0.5)
-            line.set_label(entry.name)  # one of its curves stands in the legend
+        for entry in contestants:
+            runs = [validations_of(folder / row['run']) for row in rows_of(entry, rows)]
+            steps = [validation['step'] for validation, *_ in zip(*runs)]
+            errors = [list(map(entry.task.error, validations)) for validations in zip(*runs)]
+            panel.plot(steps, np.mean(errors, 1), 'o-', label=entry.name)
+            panel.fill_between(steps, np.min(errors, 1), np.max(errors, 1), alpha=0.2)
         panel.set(xlabel='step', ylabel='validation error')
         panel.legend()
         plots.save_picture(folder / 'curves.png', figure)
