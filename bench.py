@@ -64,7 +64,7 @@ class BenchConfig:
     rounds: int = 5           # how often each row is measured, in turn
     seconds: float = 1.0      # one measurement takes about so long
     batch_size: int = 0       # pictures or sequences in a step; 0: those of the table, or 8
-    optimizer: str = 'adamw'  # 'adamw' (fused), 'adam', 'lion', 'muon'; it leaves the weights
+    optimizer: str = 'adamw'  # 'adamw' (fused), 'lion', 'muon'; it leaves the weights
     tokens: int = 64          # generate: tokens to write
     device: str = 'auto'      # cpu, cuda, cuda:1, mps; auto takes cuda, then mps, then cpu
 

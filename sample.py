@@ -49,7 +49,6 @@ class SampleConfig:
     max_new_tokens: int = 500       # length of each text
     temperature: float = 0.8        # below 1 more careful, above 1 more varied; 0: always likeliest
     top_k: int = 200                # sample from the k most likely tokens; 0 from all
-    top_p: float = 1.0              # sample from the likeliest tokens that together reach this
     stop: str = ''                  # end a text before this one, such as \n\n or <|endoftext|>
     seed: int = 1337                # of all random choices
     device: str = 'auto'            # cpu, cuda, cuda:1, mps
@@ -68,7 +67,6 @@ ONLY_FOR = {
     'max_new_tokens': ['text'],
     'temperature': ['text'],
     'top_k': ['text'],
-    'top_p': ['text'],
     'stop': ['text'],
 }
 
@@ -121,7 +119,7 @@ def continue_text(c, text, tokenizer, model):
         if i > 0:
             print('-' * 40)
         show(text)
-        tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k, c.top_p)
+        tokens = stream(model, idx, c.max_new_tokens, c.temperature, c.top_k)
         ids = (token.item() for token in tokens)            # token: (1, 1)
         for new_text in until(stop, texts_of(tokenizer, ids)):
             show(new_text)
@@ -160,7 +158,6 @@ def main(argv):
         (1, 1e30): ['num_samples'],
         (0, 1e30): ['max_new_tokens', 'temperature', 'top_k'],
         (0, 2 ** 32 - 1): ['seed'],
-        (1e-9, 1): ['top_p'],
     })
     model = load_model(run, **changes)
     task = model.config.task

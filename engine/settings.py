@@ -75,7 +75,7 @@ def split(argv):
 
 def asks_for_help(words):
     """Whether the words of a command line ask for --help or --version."""
-    return not {'--help', '--help=all', '-h', '--version'}.isdisjoint(words)
+    return not {'--help', '-h', '--version'}.isdisjoint(words)
 
 
 def read_file(path):

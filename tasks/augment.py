@@ -15,13 +15,14 @@ Crop, flip and RandAugment's five geometric operations (tasks/randaugment.py) ar
 one matrix, and the picture is interpolated once. This differs from RandAugment in two ways. All
 geometric operations come before the colour operations, whatever order was drawn. And where a
 geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
-beyond the border of the picture it shows one fixed colour.
+beyond the border of the picture it is black.
 """
 import dataclasses
 
 import torch
 import torch.nn.functional as F
 
+from engine.device import send
 from engine.fields import check_types
 from engine.mistakes import Mistake
 from engine.settings import filled
@@ -104,7 +105,7 @@ def train_pictures(pictures, sizes, draws, image_size, c):
     sizes and draws are on the CPU. c: an AugmentConfig.
     """
     x = cropped(pictures, sizes, draws, image_size, c, (c.crop_scale, 1.0))  # (B, C, *image_size)
-    strengths = randaugment.strengths(c.randaugment_m, c.randaugment_scale)
+    strengths = randaugment.strengths(c.randaugment_m)
     factors = torch.tensor(strengths['factors'])                 # at the signs -1 and 1
     for i in range(c.randaugment_n):
         x = x.round()
@@ -133,10 +134,9 @@ def cropped(pictures, sizes, draws, image_size, c, areas):
     samples[samples <= 2] = 1
 
     x = torch.empty(len(pictures), pictures.size(3), *image_size, device=pictures.device)
-    fill = per_channel(randaugment.FILL[c.randaugment_scale], x)
     for k, rows in grouped(samples, pictures.device):
         for part in rows.split(max(1, PLACES_AT_ONCE // k ** 2)):
-            x[part] = warp(pictures[part], true_sizes[part], matrices[part], image_size, k, fill)
+            x[part] = warp(pictures[part], true_sizes[part], matrices[part], image_size, k)
     return x
 
 
@@ -201,7 +201,7 @@ def warp_matrices(boxes, draws, image_size, c):
     matrices[:, 0, 2] = corner_x
     matrices[:, 1, 2] = corner_y
 
-    table = randaugment.matrices(c.randaugment_m, c.randaugment_scale, height, width)
+    table = randaugment.matrices(c.randaugment_m, height, width)
     for i in range(c.randaugment_n):
         signs, kinds = operations(draws, i)
         # a later operation acts on the result of the earlier ones: its matrix stands at the right
@@ -209,10 +209,10 @@ def warp_matrices(boxes, draws, image_size, c):
     return matrices
 
 
-def warp(pictures, sizes, matrices, image_size, samples, fill):
+def warp(pictures, sizes, matrices, image_size, samples):
     """Pictures that are moved by their matrices, 0 to 255, float32 (n, C, *image_size). Each new
     pixel is the mean of samples x samples places in the picture. Places beyond the size of a
-    picture have the colour `fill`, so its padding is never seen."""
+    picture are black, so its padding is never seen."""
     source = planes(pictures)                                    # (n, C, H, W)
     height, width = image_size
     new_x = (torch.arange(width * samples, device=source.device) + 0.5) / samples
@@ -233,7 +233,7 @@ def warp(pictures, sizes, matrices, image_size, samples, fill):
     grid = torch.stack((grid_x, grid_y), -1)
     moved = F.grid_sample(source, grid, mode='bilinear', padding_mode='border',
                           align_corners=False)
-    moved = torch.where(inside[:, None], moved, fill)
+    moved = torch.where(inside[:, None], moved, 0.0)
     if samples > 1:
         moved = F.avg_pool2d(moved, samples)
     return moved                                                 # (n, C, height, width)
@@ -309,14 +309,6 @@ def per_channel(values, x):
     if x.size(1) != 3:
         values = values.mean(-1, keepdim=True)
     return send(values.to(x.dtype)[..., None, None], x.device)
-
-
-def send(tensor, device):
-    """A tensor of the CPU, on the device. CUDA copies from pinned memory while the program goes
-    on."""
-    if device.type == 'cuda':
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def grouped(keys, device):

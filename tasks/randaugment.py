@@ -1,19 +1,13 @@
 """RandAugment's 14 operations (Cubuk et al. 2020), each of which is drawn equally often. They work
 on a batch at a time, on the device.
 
-They compute what Pillow computes. A magnitude says how strong they are, and its meaning depends on
-the scale. The scale 'torchvision' counts to 30, as torchvision's RandAugment does; the authors of
-CRATE fine-tune with two operations at magnitude 14 of 30. The scale 'timm' counts to 10, as the
-file does that the paper names; there a magnitude above 10 means 10.
+They compute what Pillow computes. A magnitude from 0 to 30 says how strong they are, as in
+torchvision's RandAugment. The authors of CRATE fine-tune with two operations at magnitude 14.
 """
 import math
 
 import torch
 import torch.nn.functional as F
-
-# red, green and blue of what lies beyond the border of a picture; those of timm are ImageNet's mean
-FILL = {'torchvision': (0, 0, 0), 'timm': (124, 116, 104)}
-
 
 # ---- colour operations --------------------------------------------------------------------------
 # Each takes whole numbers from 0 to 255 as float32 (n, C, H, W) and gives the same. The second
@@ -119,43 +113,31 @@ OPERATIONS = ('Identity', *COLOUR, *GEOMETRIC)
 
 # ---- magnitudes ---------------------------------------------------------------------------------
 
-def strengths(m, scale):
+def strengths(m):
     """What magnitude m is to the operations: the factors of `blend` at the signs -1 and 1; the step
     of Posterize; the threshold of Solarize; an angle in degrees; a shear in pixels per pixel; a
     shift as a share of the picture's side."""
-    if scale == 'torchvision':
-        lost_bits = round(m / 7.5)                               # 4 at most
-        return {
-            'factors': (1 - 3 * m / 100, 1 + 3 * m / 100),
-            'Posterize': 2 ** lost_bits,
-            'Solarize': 255 - 8.5 * m,                           # 0 at magnitude 30
-            'degrees': m,
-            'shear': m / 100,
-            'shift': m / 30 * (150 / 331),                       # at most 150 of 331 pixels
-        }
-    m = min(m, 10)
-    factor = 0.1 + 1.8 * m / 10
-    lost_bits = 8 - int(4 * m / 10)
+    lost_bits = round(m / 7.5)                                   # 4 at most
     return {
-        'factors': (factor, factor),
+        'factors': (1 - 3 * m / 100, 1 + 3 * m / 100),
         'Posterize': 2 ** lost_bits,
-        'Solarize': int(256 * m / 10),
-        'degrees': 3 * m,
-        'shear': 3 * m / 100,
-        'shift': 4.5 * m / 100,
+        'Solarize': 255 - 8.5 * m,                               # 0 at magnitude 30
+        'degrees': m,
+        'shear': m / 100,
+        'shift': m / 30 * (150 / 331),                           # at most 150 of 331 pixels
     }
 
 
 # ---- geometric operations -----------------------------------------------------------------------
 
-def matrices(m, scale, h, w):
+def matrices(m, h, w):
     """The matrix of each of OPERATIONS, at the signs -1 and 1, float64 (2, 14, 3, 3). Those of
     other operations move nothing. (h, w): the size of the pictures.
 
     A matrix maps (x, y, 1), a place in the new picture, to the place in the old picture that
     appears there. The top left corner is (0, 0), the centre of the first pixel (0.5, 0.5).
     """
-    strength = strengths(m, scale)
+    strength = strengths(m)
     angle = math.radians(strength['degrees'])
     shear = strength['shear']
     shift = strength['shift']

@@ -12,8 +12,7 @@ SHOW_PICTURES = 'sample.py --ckpt={out_dir} --image=PICTURE'
 
 class PictureTask(BaseTask):
     kind = 'images'
-    settings = (*BaseTask.settings, *PICTURE_SETTINGS, 'randaugment_n', 'randaugment_m',
-                'randaugment_scale')
+    settings = (*BaseTask.settings, *PICTURE_SETTINGS, 'randaugment_n', 'randaugment_m')
     unit = 'pictures'
 
     def __init__(self, c, augmentation, config, device, train, valid):

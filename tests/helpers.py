@@ -395,7 +395,7 @@ TINY_KINDS = {
     'tost': ['--model=tost', '--layer_scale=1', '--optimizer=lion', config('train_tost_stdlib')],
     'crate_lm': ['--model=crate_alpha', '--decoupled=false', '--skip=false', '--dropout=0.2',
                  '--optimizer=muon', config('base/stdlib')],
-    'masked_text': ['--model=crate', '--causal=false', '--optimizer=adam', '--dropout=0.1',
+    'masked_text': ['--model=crate', '--causal=false', '--weight_decay=0', '--dropout=0.1',
                     config('train_crate_bert_stdlib')],
     'functions': ['--dataset=sparse_linear', '--n_dims=4', '--block_size=8', '--recompute=true',
                   '--sparsity=2', '--curriculum=2', config('train_aot_linear')],

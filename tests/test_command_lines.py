@@ -64,7 +64,6 @@ REFUSED = {
         --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true
         --out_dir=file/below
         --out_dir=run --image_size=16(images) --n_dims=4(functions)
-        --optimizer=adam+--weight_decay_end=0.4
         --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast
         --learning_rate=true
         --learning_rate --telemetry=1 --telemetry=yes --qqqqq=3(--help) no_such.py
@@ -113,12 +112,11 @@ REFUSED = {
         --randaugment_m=3 --blur=0.05 --sparsity=2
         --objective=simdino+--alignment_weight=-1''',
     'sample': '''
-        --start=FILE:nowhere.txt --start=FILE:binary.py --ckpt=nowhere --temperature=nan --top_p=0
+        --start=FILE:nowhere.txt --start=FILE:binary.py --ckpt=nowhere --temperature=nan
         --top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 --out=x.png
         --ckpt=functions(eval.py) --ckpt=masked(--max_new_tokens) --interactive+--start=x
         --seed=4294967296 --seed=18446744073709551616 --seed=100000000000000000000000
         --ckpt --ckpt= --stop out/mine(--ckpt=out/mine)
-        --ckpt=nowhere+--prompt=Hi(start) --ckpt=nowhere+--out_dir=x --ckpt=nowhere+--init_from=x
         --ckpt=out/mina(out/mine) --ckpt=out/mine/last.pt(out/mine)
         --ckpt=out/gpt2-xl(prepare/gpt2_weights.py)''',
     'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',

@@ -30,18 +30,14 @@ def generate(model, idx, *settings, **named_settings):
 
 
 @torch.no_grad()
-def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, stop_token=None,
-           use_cache=True, generator=None):
+def stream(model, idx, max_new_tokens, temperature=1.0, top_k=0, use_cache=True, generator=None):
     """Continue sequences of tokens: yields the next token of each, int64 (B, 1), max_new_tokens
     times.
 
     idx: int64 (B, N), N >= 1. If N is more than the network reads, only the last tokens are used,
     with a warning. It reads block_size tokens, or as many as its attribute `reach` says.
     temperature: divides the logits; 0 takes the likeliest token.
-    top_k: sample from the k likeliest tokens; None or 0 from all.
-    top_p: sample from the fewest likeliest tokens whose probabilities add up to p; None from all.
-    stop_token: a sequence that draws it is finished, and is filled up with it. Generation ends when
-    all sequences are finished.
+    top_k: sample from the k likeliest tokens; 0 from all.
     use_cache: keep keys and values, or sums over tokens. Then, as long as the text is not longer
     than what the network reads, each token goes through the layers once. The result is the same up
     to rounding.
@@ -49,10 +45,13 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     from PyTorch's, which all threads share.
 
     The network is not changed, and computes as in evaluation mode. Raises Mistake, when the first
-    token is asked for, if the model does not continue text, if there is no prompt, or if a setting
-    makes no sense.
+    token is asked for, if the model does not continue text, or if there is no prompt.
     """
-    check_asked(model, idx, temperature, top_k or 0, 1.0 if top_p is None else top_p)
+    if model.config.task != 'text':
+        raise Mistake('only a causal network of text continues sequences; the task here is '
+                      f'{model.config.task}')
+    if idx.size(1) == 0:
+        raise Mistake('the prompt is empty; give at least one token')
     reach = reach_of(model)
     if idx.size(1) > reach:
         warnings.warn(f'the prompt has {idx.size(1)} tokens, and the network reads the last '
@@ -74,7 +73,6 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
     if in_parts and cache is None:
         in_parts = agrees(model, idx.device, length)
 
-    finished = torch.zeros_like(idx[:, :1]).bool()
     for _ in range(max_new_tokens):
         if idx.size(1) > reach:
             # the window moves now, so every token gets another position, and the cache is wrong
@@ -85,25 +83,9 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, 
         else:
             logits = model(x)[0][:, -1]
 
-        new = pick(logits.float(), temperature, top_k, top_p, generator)    # (B, 1)
-        if stop_token is not None:
-            new = new.masked_fill(finished, stop_token)
-            finished = new == stop_token
+        new = pick(logits.float(), temperature, top_k, generator)       # (B, 1)
         idx = torch.cat((idx, new), 1)
         yield new
-        if stop_token is not None and finished.all():
-            break
-
-
-def check_asked(model, idx, temperature, top_k, top_p):
-    """Raises Mistake for what `stream` cannot do; see there."""
-    if model.config.task != 'text':
-        raise Mistake('only a causal network of text continues sequences; the task here is '
-                      f'{model.config.task}')
-    if idx.size(1) == 0:
-        raise Mistake('the prompt is empty; give at least one token')
-    if temperature < 0 or top_k < 0 or top_p <= 0:
-        raise Mistake('temperature and top_k must be at least 0, and top_p above 0')
 
 
 # ---- the cache ----------------------------------------------------------------------------------
@@ -232,7 +214,7 @@ def agrees(model, device, length, cache=None):
 
 # ---- the next token -----------------------------------------------------------------------------
 
-def pick(logits, temperature, top_k, top_p, generator=None):
+def pick(logits, temperature, top_k, generator=None):
     """Draw one token per row of logits (B, vocab_size), float32. Returns int64 (B, 1). `stream`
     says what the settings mean."""
     if temperature < 1e-6:
@@ -243,11 +225,4 @@ def pick(logits, temperature, top_k, top_p, generator=None):
         k = min(top_k, logits.size(-1))
         kth = logits.topk(k).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
-    if top_p is not None:
-        probs, order = logits.softmax(-1).sort(descending=True)
-        # drop a token if those before it reach top_p already; so the first one stays
-        before = probs.cumsum(-1) - probs
-        drop = before >= top_p
-        drop = drop.scatter(-1, order, drop)                            # back to the order of ids
-        logits = logits.masked_fill(drop, -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)

@@ -81,19 +81,17 @@ def open_run(path, wanted_model=''):
 
 def own_or_shipped(path):
     """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
-    the project, if there is one."""
+    the project, if there is one. A line on standard error says so."""
     own_run = Path(path)
     if own_run.parts[:1] != ('out',) or own_run.exists():
         return path
     shipped = HERE / 'trained' / own_run.relative_to('out')
-    return os.path.relpath(shipped) if shipped.exists() else path
-
-
-def tell_if_shipped(asked, path):
-    """Say on standard error if a run is not the one that was asked for, see own_or_shipped."""
-    if path != asked:
-        print_main(f'there is no {asked} yet: this is {path}, which came with nanoCRATE',
-                   file=sys.stderr)
+    if not shipped.exists():
+        return path
+    shipped = os.path.relpath(shipped)
+    print_main(f'there is no {path} yet: this is {shipped}, which came with nanoCRATE',
+               file=sys.stderr)
+    return shipped
 
 
 def write_run(out_dir, model, settings, data, overwrite=False, step=0, about=''):

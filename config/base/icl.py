@@ -8,7 +8,7 @@ n_head = 8
 
 batch_size = 64
 max_iters = 50_000
-optimizer = 'adam'
+optimizer = 'adamw'   # without weight decay it is Adam
 learning_rate = 1e-4  # the paper tries 5e-5, 1e-4, 2e-4 and 4e-4, and does not report its choice
 grad_clip = 10.0      # the paper tries 5, 10 and 50, and does not report its choice
 schedule = 'constant'

@@ -299,11 +299,8 @@ def test_what_python_asks_for_is_what_the_command_line_asks_for():
     random = [torch.Generator().manual_seed(0) for _ in range(2)]
     all_tokens = model.generate(x, 9, top_k=0, generator=random[0])
     assert torch.equal(all_tokens, model.generate(x, 9, generator=random[1]))
-    for settings, word in ((dict(temperature=-1.0), 'temperature'), ({}, 'empty'),
-                           (dict(top_p=0.0), 'top_p'), (dict(top_k=-1), 'top_k')):
-        prompt = x[:, :0] if word == 'empty' else x
-        with pytest.raises(Mistake, match=word):
-            model.generate(prompt, 3, **settings)
+    with pytest.raises(Mistake):
+        model.generate(x[:, :0], 3)
 
 
 def test_an_attention_that_was_edited_gets_no_cache(monkeypatch):
@@ -341,8 +338,7 @@ def test_greedy_generation_is_argmax_of_the_forward_pass():
     for _ in range(20):
         y = torch.cat((y, model(y[:, -16:])[0][:, -1].argmax(-1, keepdim=True)), 1)
     assert torch.equal(generate(model, x, 20, temperature=0), y)
-    for one in (dict(top_k=1), dict(top_p=1e-9)):
-        assert torch.equal(generate(model, x, 20, 1.0, **one), y)
+    assert torch.equal(generate(model, x, 20, 1.0, top_k=1), y)
 
 
 def test_only_a_causal_network_of_text_continues():
@@ -358,22 +354,13 @@ def test_long_prompts_are_cropped_with_a_warning():
 
 
 @pytest.mark.parametrize('settings, want', [
-    ((1.0, None, None), (0.5, 0.3, 0.15, 0.05)), ((0.5, None, None), (0.685, 0.247, 0.062, 0.007)),
-    ((1.0, 2, None), (0.625, 0.375, 0, 0)), ((1.0, 3, None), (0.526, 0.316, 0.158, 0)),
-    ((1.0, None, 0.6), (0.625, 0.375, 0, 0)), ((1.0, None, 0.81), (0.526, 0.316, 0.158, 0))])
+    ((1.0, 0), (0.5, 0.3, 0.15, 0.05)), ((0.5, 0), (0.685, 0.247, 0.062, 0.007)),
+    ((1.0, 2), (0.625, 0.375, 0, 0)), ((1.0, 3), (0.526, 0.316, 0.158, 0))])
 def test_tokens_are_drawn_as_often_as_they_should(settings, want):
     torch.manual_seed(0)
     logits = torch.tensor([0.15, 0.5, 0.05, 0.3]).log().expand(20_000, 4)
     share = pick(logits, *settings).flatten().bincount(minlength=4)[[1, 3, 0, 2]] / 20_000
     assert share.tolist() == pytest.approx(want, abs=0.02) and [s > 0 for s in share.tolist()] == [w > 0 for w in want]
-
-
-def test_a_stop_token_ends_a_sequence():
-    model, x = loud(text_network('aot')), tokens(64, 4)
-    for row in model.generate(x, 30, stop_token=3)[:, 4:].tolist():
-        assert 3 not in row or set(row[row.index(3):]) == {3}
-    first = model.generate(x[:1], 1, temperature=0)[0, -1].item()
-    assert model.generate(x[:1], 50, temperature=0, stop_token=first).shape == (1, 5)
 
 
 class LikeTheFirst(model_aot.AoT):
