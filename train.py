@@ -179,7 +179,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     seen = 0  # tokens, pictures or prompts of all steps and processes
     best_error = math.inf
     best_step = 0
-    later_errors = []  # of the validations since the best one
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
@@ -208,13 +207,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         from analysis.layers import telemetry
     if c.probe_interval > 0:
         from scoring.probes import probe
-    # for matmul_share in the log: the seconds of a step, if all of it were products of large
-    # matrices; 0: not known
-    matmul_seconds = 0.0
-    if device.type == 'cuda':
-        from scoring.flops import matmul_seconds_of
-        rows = task.rows_per_step / world_size()
-        matmul_seconds = matmul_seconds_of(raw_model, rows, device, request.augment)
     # what a network does before and after the step of the optimizers: DINO freezes its last layer
     # for a while, and its teacher follows its student
     before_step = getattr(raw_model, 'before_step', no_hook)
@@ -285,15 +277,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                         run.save_weights('best', eval_model, step)
                         best_error = error
                         best_step = step
-                        later_errors = []
-                    else:
-                        later_errors.append(error)
                     if c.keep_checkpoints:
                         run.save_weights(f'step_{step}', eval_model, step)
 
-                    got_worse = report.got_worse(task, step, best_step, best_error, later_errors)
-                    if got_worse:
-                        print_main(f'{progress}  {got_worse}')
                     reason = reason_to_end(c, metrics, step, best_step)
                     if reason:
                         print_main(f'{progress}  ends: {reason}')
@@ -354,7 +340,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                     scaler.step(optimizer)
             scaler.update()
             for optimizer in optimizers:
-                optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad()
 
             # remember the first step whose loss or gradient is not finite. The next log or
             # validation looks at it, because to look at it now would wait for the GPU
@@ -377,8 +363,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
                 line = (f'{progress}  loss {row["loss"]:.4f}  lr {lr:.2e}  '
                         f'{(seen - seen_before) / clock.step_seconds:,.0f} {task.unit}/s')
-                if matmul_seconds > 0:
-                    line += f'  matmul_share {matmul_seconds / clock.step_seconds:.0%}'
                 print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
                 run.log(step, 'train', row, lr, seen, clock.training_seconds)
             step += 1
@@ -395,7 +379,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         if signals:
             return 128 + signals[0]
         return 128 + signal.SIGTERM  # another process got the signal
-    report.print_end(c, step, clock.training_seconds, got_worse, tasks.commands_to_try(c, task))
+    report.print_end(c, step, clock.training_seconds, best_step, tasks.commands_to_try(c, task))
     return None
 
 
@@ -503,8 +487,8 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
 def sum_metrics(model, task, device, batches, signals=()):
     """({name: sum of a metric over all targets}, the number of targets), over the batches of all
     processes. Each process computes its share, perhaps one batch less than another."""
-    show_bar = is_main() and sys.stderr.isatty()
-    bar = tqdm(batches, 'validation', delay=3, leave=False, disable=not show_bar)
+    no_bar = None if is_main() else True  # None: none where standard error is no terminal
+    bar = tqdm(batches, 'validation', delay=3, leave=False, disable=no_bar)
     sums = Counter()
     count = 0
     model.eval()
@@ -567,8 +551,7 @@ def weight_decay_at(c, step):
     """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
     if c.weight_decay_end < 0:
         return c.weight_decay
-    fraction = min(1.0, step / max(1, c.max_iters))
-    return cosine(c.weight_decay, c.weight_decay_end, fraction)
+    return cosine(c.weight_decay, c.weight_decay_end, step / c.max_iters)
 
 
 def cosine(first, last, fraction):

@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a process group: loaded later it holds on to it
 
-from engine.mistakes import Mistake
-
 SET_BY_TORCHRUN = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'}
 
 
@@ -25,25 +23,13 @@ def started_by_torchrun():
 
 
 def rank():
-    """The number of this process, from 0, over all machines. Raises Mistake, see number_of."""
-    return number_of('RANK', alone=0)
+    """The number of this process, from 0, over all machines."""
+    return int(os.environ['RANK']) if started_by_torchrun() else 0
 
 
 def world_size():
-    """The number of processes, over all machines. Raises Mistake, see number_of."""
-    return number_of('WORLD_SIZE', alone=1)
-
-
-def number_of(name, alone):
-    """The number in a variable of torchrun; `alone` if torchrun has not started this process.
-    Raises Mistake if somebody has set the variable to what is no number."""
-    if not started_by_torchrun():
-        return alone
-    try:
-        return int(os.environ[name])
-    except ValueError:
-        raise Mistake(f'{name}={os.environ[name]} is no number; start the processes with torchrun, '
-                      f'or unset {name}') from None
+    """The number of processes, over all machines."""
+    return int(os.environ['WORLD_SIZE']) if started_by_torchrun() else 1
 
 
 def is_main():
@@ -60,16 +46,11 @@ def is_first_on_machine():
 
 def join(device_type):
     """Meet the other processes. Gradients on GPUs travel by NCCL. Everything on the CPU travels by
-    gloo, so that processes can agree about a signal without waiting for their GPUs. Raises Mistake
-    if the environment does not say where to meet."""
+    gloo, so that processes can agree about a signal without waiting for their GPUs."""
     if world_size() == 1:
         return
     backend = 'cpu:gloo,cuda:nccl' if device_type == 'cuda' else 'gloo'
-    try:
-        dist.init_process_group(backend)
-    except ValueError as e:  # a variable is missing, such as MASTER_PORT
-        raise Mistake(f'the processes cannot meet ({e}); start them with torchrun, or unset '
-                      'WORLD_SIZE') from None
+    dist.init_process_group(backend)
 
 
 def leave():
