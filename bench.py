@@ -400,8 +400,7 @@ def main(argv):
 
     typed_rows = requested['rows'].value if 'rows' in requested else ''
     rows = (typed_rows or ROWS[command]).split(',')
-    models = [network_row.model for network_row in NETWORKS.values()]
-    models += [of_name(read(row)[0]).model for row in rows]
+    models = [of_name(read(row)[0]).model for row in rows]
     values = settings.check(requested, BenchConfig, *[config_class(model) for model in models])
     c = settings.filled(BenchConfig, values)
     settings.check_ranges(c, {

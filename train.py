@@ -462,8 +462,7 @@ def raise_if_diverged(first_bad_step):
 
 def evaluate(model, task, device, step, signals=(), most_batches=None):
     """{name: number} of a validation, or None if a signal came meanwhile. most_batches: of each
-    process; None looks at all. Raises Mistake if a weight or the loss is not finite. If it is the
-    loss alone, the message names the module that made the first such number."""
+    process; None looks at all. Raises Mistake if a weight or the loss is not finite."""
     advice = ADVICE
     if step == 0:
         advice = 'no step has been taken yet: look at the network and at the data'
@@ -476,10 +475,7 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
 
     metrics = task.finish(sums, count)
     if not math.isfinite(metrics['loss']):
-        from engine.not_finite import first_not_finite  # here: most runs never need it
-        place = first_not_finite(model, task, device)
-        raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; '
-                      f'{advice}')
+        raise Mistake(f'the validation loss is not finite at step {step}; {advice}')
     return metrics
 
 

@@ -20,7 +20,7 @@ FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'ne
 NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss',
                  'wandb_run_name', 'device', 'workers'}
 # settings of runs by earlier versions that no longer exist
-GONE = {'fsdp', 'randaugment_scale'}
+GONE = {'fsdp', 'randaugment_scale', 'jitter'}
 
 
 def settings_to_resume(requested, TrainConfig, AugmentConfig):
@@ -40,7 +40,10 @@ def settings_to_resume(requested, TrainConfig, AugmentConfig):
             typed[name] = value
         else:
             ignored.append(name)
-    refuse_changes(typed, old, FIXED | names_of_fields(Config), out_dir)
+    for name in sorted(typed.keys() & (FIXED | names_of_fields(Config))):
+        raise Mistake(f'--{name}={show(typed[name])}: the run in {out_dir} has '
+                      f'{name}={show(old.get(name))}; leave it out, or start anew with another '
+                      '--out_dir')
 
     of_this_start = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False,
                      'eval_only': typed.get('eval_only', False)}
@@ -55,17 +58,6 @@ def same_value(new, old):
     """Whether two settings are equal. The old one comes from config.json, where the size of a
     picture is a pair; who types 32 means 32 x 32."""
     return new == old or (new, new) == old
-
-
-def refuse_changes(typed, old, fixed, out_dir):
-    """Raises Mistake for the first typed setting that a run which goes on must keep."""
-    wrong = sorted(typed.keys() & fixed)
-    if not wrong:
-        return
-    name = wrong[0]
-    raise Mistake(f'--{name}={show(typed[name])}: the run in {out_dir} has '
-                  f'{name}={show(old.get(name))}; leave it out, or start anew with another '
-                  '--out_dir')
 
 
 # ---- fine-tuning ---------------------------------------------------------------------------------

@@ -56,9 +56,8 @@ class AugmentConfig:
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share that they keep; crop_scale is their largest
-    jitter: float = 1.0          # DINO: factor of colour jitter, of grey and of solarization
     hue: float = 0.1             # DINO: largest turn of the hue, in whole turns; 0.5 gives any hue
-    grey: float = 0.2            # DINO: how often pictures are grey, times jitter
+    grey: float = 0.2            # DINO: how often pictures are grey
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0: off
     eval_view: str = 'crop'      # evaluation sees the centre (crop) or all, resized (squash)
     eval_crop: float = 0.875     # share of the short side that the centre crop keeps (224 of 256)
@@ -67,7 +66,7 @@ class AugmentConfig:
         check_ranges(self, {
             (1e-9, 1): ('crop_scale', 'local_scale'),
             (0.01, 1): ('eval_crop',),  # a picture is drawn 1 / eval_crop times as large
-            (0, 1): ('jitter', 'grey'),
+            (0, 1): ('grey',),
             (0, 0.5): ('hue',),
             (0, 10): ('randaugment_n',),
             (0, 20): ('blur',),

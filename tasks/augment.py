@@ -277,13 +277,13 @@ def planes(pictures):
 
 def normalize(x):
     """Pictures (B, C, H, W) from 0 to 255 -> mean about 0 and standard deviation about 1."""
-    mean, deviation = per_channel(STATISTICS, x)
+    mean, deviation = statistics_of_channels(x)
     return (x / 255 - mean) / deviation
 
 
 def denormalize(x):
     """Normalized pictures (B, C, H, W) -> uint8 (B, H, W, C)."""
-    mean, deviation = per_channel(STATISTICS, x)
+    mean, deviation = statistics_of_channels(x)
     x = (x * deviation + mean) * 255
     return x.round().clamp(0, 255).byte().permute(0, 2, 3, 1)    # (B, H, W, C)
 
@@ -301,11 +301,10 @@ def drawable(pictures):
     return pictures[..., [0, 0, 0]]
 
 
-def per_channel(values, x):
-    """Numbers of red, green and blue, (.., 3), as numbers of the channels of pictures x (B, C, H,
-    W), on their device: (.., 3, 1, 1). If there are not three channels, all of them get the mean
-    of the three numbers: (.., 1, 1, 1)."""
-    values = torch.tensor(values, dtype=torch.float64)
+def statistics_of_channels(x):
+    """STATISTICS for the channels of pictures x (B, C, H, W), on their device: (2, 3, 1, 1). If
+    there are not three channels, all of them get the mean of the three numbers: (2, 1, 1, 1)."""
+    values = torch.tensor(STATISTICS, dtype=torch.float64)
     if x.size(1) != 3:
         values = values.mean(-1, keepdim=True)
     return send(values.to(x.dtype)[..., None, None], x.device)

@@ -20,8 +20,8 @@ class Distillation(PictureTask):
                  logarithm of their number if each of a batch has its own
 
     SimDINO's network reports both parts of its loss, `alignment` and `expansion`, itself."""
-    settings = (*PICTURE_SETTINGS, 'local_crops', 'local_size', 'local_scale', 'jitter', 'hue',
-                'grey', 'blur')
+    settings = (*PICTURE_SETTINGS, 'local_crops', 'local_size', 'local_scale', 'hue', 'grey',
+                'blur')
     score = 'eval.py --ckpt={out_dir}{data_dir} --knn=20'  # it names no classes
     look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
 

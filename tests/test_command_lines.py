@@ -128,14 +128,14 @@ REFUSED = {
     'eval': '''
         --probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads
         --ckpt=letters(--dataset)
-        --workers=2 --results --ckpt=nowhere+--chkpt=x
+        --workers=2 --results
         --ckpt=out/crate_cifar10(config/train_crate_cifar10.py)''',
     'eval pictures': '''
         --dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2
         --workers=-2
         --train_share=0 --split=train+--knn=1 --beside=x --image_size=10 --real=no_real.json
-        --confusion=c.txt --confusion=there.png --benchmarks=ptb --knn=1+--layer=9
-        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --train_share=0.5 --layer=1 --seed=3
+        --confusion=c.txt --confusion=there.png --benchmarks=ptb
+        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --train_share=0.5
         --workers=100000000000000000000000 --knn=1+--confusion=c.png --probe=true+--confusion=c.png
         --knn=1+--real=r.json --probe=true+--knn=1+--real=r.json''',
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',
@@ -145,7 +145,7 @@ REFUSED = {
         --benchmarks=lambda --benchmarks=ptb, --stride=9 --stride=-1 --knn=3 --dataset=text
         --results=file --results=no/r.csv --benchmarks=lambada --ckpt=gaps(benchmarks)''',
     'analyze layers': '''
-        --seed=-1 --seed=18446744073709551616 --heds=1(heads) --ckpt=nowhere+--chkpt=x
+        --seed=-1 --seed=18446744073709551616 --heds=1(heads)
         --ckpt=out/tost_stdlib(config/train_tost_stdlib.py)''',
     'analyze attention': '--ckpt=tost(TSSA)',
     'bench': '''

@@ -59,29 +59,24 @@ def stream(model, idx, max_new_tokens, temperature=1.0, top_k=0, use_cache=True,
         idx = idx[:, -reach:]
 
     model = private_copy(model)
-    # There are three ways to read. The fastest is with a cache. The next is by the parts of the
-    # network, which compute the logits of the last token alone. The last is model(x).
-    length = min(reach, idx.size(1) + max_new_tokens)
-    cache = None
-    in_parts = all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
-    if in_parts and use_cache and reach > 1:
-        if agrees(model, idx.device, length, Cache(model)):
+    cache = None  # then model(x) reads the text for each token
+    has_parts = all(hasattr(model, part) for part in ('embed', 'layers', 'read'))
+    if has_parts and use_cache and reach > 1:
+        if agrees(model, idx.device, min(reach, idx.size(1) + max_new_tokens)):
             cache = Cache(model)
         else:
             warnings.warn('this network cannot use a cache, so the text is read again for each '
                           'token; docs/extend.md says why', stacklevel=3)
-    if in_parts and cache is None:
-        in_parts = agrees(model, idx.device, length)
 
     for _ in range(max_new_tokens):
         if idx.size(1) > reach:
             # the window moves now, so every token gets another position, and the cache is wrong
             cache = None
         x = idx[:, -reach:]
-        if in_parts:
-            logits = next_logits(model, x, cache)                       # (B, vocab_size)
+        if cache is None:
+            logits = model(x)[0][:, -1]                                 # (B, vocab_size)
         else:
-            logits = model(x)[0][:, -1]
+            logits = next_logits(model, x, cache)
 
         new = pick(logits.float(), temperature, top_k, generator)       # (B, 1)
         idx = torch.cat((idx, new), 1)
@@ -173,33 +168,26 @@ def reach_of(model):
 
 # ---- the logits of the next token ---------------------------------------------------------------
 
-def next_logits(model, x, cache=None):
-    """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network.
-
-    They are computed for the last token alone, where model(x) computes those of all tokens. With a
-    cache, only the tokens that are new to it go through the layers.
-    """
+def next_logits(model, x, cache):
+    """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network. Only
+    the tokens that are new to the cache go through the layers."""
     z = model.embed(x)                                  # at their positions: (B, N, d)
-    if cache is None:
-        z = model.layers(z)
-    else:
-        z = cache.read(z[:, cache.n_tokens:])
+    z = cache.read(z[:, cache.n_tokens:])
     logits = model.read(z[:, -1:])[0]                   # (B, 1, vocab_size)
     return logits[:, 0]
 
 
-def agrees(model, device, length, cache=None):
-    """Whether the parts of a network give the logits that model(x) gives, of the last of `length`
-    tokens. With a cache, which must be new, up to two tokens are read one by one. device: where
-    the network is."""
+def agrees(model, device, length):
+    """Whether a network with a cache gives the logits that model(x) gives, of the last of `length`
+    tokens. Up to two of them are read one by one. device: where the network is."""
+    cache = Cache(model)
     x = torch.arange(length, device=device) % model.config.vocab_size
     x = x.unsqueeze(0)                                  # (1, N)
-    n_first = length if cache is None else max(1, length - 2)
     # autocast would round the two ways to read differently
     with torch.autocast(x.device.type, enabled=False):
         wanted = model(x)[0][:, -1]
         try:
-            for n in range(n_first, length + 1):
+            for n in range(max(1, length - 2), length + 1):
                 logits = next_logits(model, x[:, :n], cache)
         except BdbQuit:  # somebody ends the program in a debugger
             raise

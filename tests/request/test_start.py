@@ -112,7 +112,7 @@ def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherite
     assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
 
 
-@pytest.mark.parametrize('gone, value', [('fsdp', True), ('randaugment_scale', 'torchvision')])
+@pytest.mark.parametrize('gone, value', [('fsdp', True), ('randaugment_scale', 'torchvision'), ('jitter', 1.0)])
 def test_a_run_of_an_earlier_version_goes_on_without_settings_that_are_gone(gone, value, picture_run, tmp_path):
     out = shutil.copytree(picture_run, tmp_path / 'a')
     with edited(out / 'config.json') as config:
