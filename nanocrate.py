@@ -27,7 +27,7 @@ from tasks.decode import to_8_bits
 from tasks.pictures import seen
 from tasks.tokenizer import Tokenizer
 from weights.generate import generate  # noqa: F401 (for those who import it from here)
-from weights.runs import open_run, own_or_shipped, tell_if_shipped
+from weights.runs import open_run, own_or_shipped
 from weights.surgery import load_model
 
 
@@ -39,10 +39,7 @@ def load(path, **changes):
     such as image_size. reader: of text the Tokenizer, of pictures a PictureReader, else None.
     Raises Mistake if there is no such run, or a change does not fit.
     """
-    asked = str(path)
-    path = own_or_shipped(asked)
-    run = open_run(path)
-    tell_if_shipped(asked, path)
+    run = open_run(own_or_shipped(str(path)))
     model = load_model(run, **changes)
     spec = run.data.get('tokenizer')
     if spec:

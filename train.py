@@ -65,12 +65,12 @@ class TrainConfig:
     epochs: float = 0.0                     # length in passes over the data; 0: max_iters steps
 
     # optimizer
-    optimizer: str = 'adamw'                # adamw, adam, lion, or muon (adamw outside of layers)
+    optimizer: str = 'adamw'                # adamw, lion, or muon (adamw outside of layers)
     learning_rate: float = 6e-4             # peak rate; with muon, of what muon does not train
     muon_lr: float = 0.02                   # peak rate of muon
     momentum: float = 0.95                  # of muon
-    beta1: float = 0.9                      # of adam, adamw, lion
-    beta2: float = 0.95                     # of adam, adamw, lion
+    beta1: float = 0.9                      # of adamw, lion
+    beta2: float = 0.95                     # of adamw, lion
     weight_decay: float = 0.1               # on matrices and convolutions only
     weight_decay_end: float = -1.0          # weight decay of the last step; -1: it is constant
     grad_clip: float = 1.0                  # largest norm of the gradient; 0: no limit
@@ -179,7 +179,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     seen = 0  # tokens, pictures or prompts of all steps and processes
     best_error = math.inf
     best_step = 0
-    later_errors = []  # of the validations since the best one
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
@@ -208,13 +207,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         from analysis.layers import telemetry
     if c.probe_interval > 0:
         from scoring.probes import probe
-    # for matmul_share in the log: the seconds of a step, if all of it were products of large
-    # matrices; 0: not known
-    matmul_seconds = 0.0
-    if device.type == 'cuda':
-        from scoring.flops import matmul_seconds_of
-        rows = task.rows_per_step / world_size()
-        matmul_seconds = matmul_seconds_of(raw_model, rows, device, request.augment)
     # what a network does before and after the step of the optimizers: DINO freezes its last layer
     # for a while, and its teacher follows its student
     before_step = getattr(raw_model, 'before_step', no_hook)
@@ -285,15 +277,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                         run.save_weights('best', eval_model, step)
                         best_error = error
                         best_step = step
-                        later_errors = []
-                    else:
-                        later_errors.append(error)
                     if c.keep_checkpoints:
                         run.save_weights(f'step_{step}', eval_model, step)
 
-                    got_worse = report.got_worse(task, step, best_step, best_error, later_errors)
-                    if got_worse:
-                        print_main(f'{progress}  {got_worse}')
                     reason = reason_to_end(c, metrics, step, best_step)
                     if reason:
                         print_main(f'{progress}  ends: {reason}')
@@ -336,9 +322,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 for name, number in extras.items():
                     mean_extras[name] += number / task.n_passes
 
-            if world_size() > 1:
-                raise_if_weight_unused(raw_model)
-
             # ---- clip and step
             before_step(step / c.max_iters)
             for optimizer in optimizers:
@@ -357,7 +340,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                     scaler.step(optimizer)
             scaler.update()
             for optimizer in optimizers:
-                optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad()
 
             # remember the first step whose loss or gradient is not finite. The next log or
             # validation looks at it, because to look at it now would wait for the GPU
@@ -380,8 +363,6 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
                 line = (f'{progress}  loss {row["loss"]:.4f}  lr {lr:.2e}  '
                         f'{(seen - seen_before) / clock.step_seconds:,.0f} {task.unit}/s')
-                if matmul_seconds > 0:
-                    line += f'  matmul_share {matmul_seconds / clock.step_seconds:.0%}'
                 print_main(line + report.time_left(clock.seconds_left(step, c.max_iters)))
                 run.log(step, 'train', row, lr, seen, clock.training_seconds)
             step += 1
@@ -398,7 +379,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
         if signals:
             return 128 + signals[0]
         return 128 + signal.SIGTERM  # another process got the signal
-    report.print_end(c, step, clock.training_seconds, got_worse, tasks.commands_to_try(c, task))
+    report.print_end(c, step, clock.training_seconds, best_step, tasks.commands_to_try(c, task))
     return None
 
 
@@ -470,16 +451,6 @@ def check_names(names):
             raise Mistake(f'the log has a number called {name} already; give yours another name')
 
 
-def raise_if_weight_unused(model):
-    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel sends gradients in
-    groups, and never sends one that lacks a weight. It would stop in the next step, without the
-    name of the weight."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and parameter.grad is None:
-            raise Mistake(f'{name} gets no gradient, which several processes cannot share: use it '
-                          'in forward, or call requires_grad_(False) on it')
-
-
 def raise_if_diverged(first_bad_step):
     """Raises Mistake if a loss or a gradient of any process was not finite."""
     first = min(distributed.gather(first_bad_step.item()))
@@ -491,8 +462,7 @@ def raise_if_diverged(first_bad_step):
 
 def evaluate(model, task, device, step, signals=(), most_batches=None):
     """{name: number} of a validation, or None if a signal came meanwhile. most_batches: of each
-    process; None looks at all. Raises Mistake if a weight or the loss is not finite. If it is the
-    loss alone, the message names the module that made the first such number."""
+    process; None looks at all. Raises Mistake if a weight or the loss is not finite."""
     advice = ADVICE
     if step == 0:
         advice = 'no step has been taken yet: look at the network and at the data'
@@ -505,10 +475,7 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
 
     metrics = task.finish(sums, count)
     if not math.isfinite(metrics['loss']):
-        from engine.not_finite import first_not_finite  # here: most runs never need it
-        place = first_not_finite(model, task, device)
-        raise Mistake(f'the validation loss is not finite at step {step}, first in {place}; '
-                      f'{advice}')
+        raise Mistake(f'the validation loss is not finite at step {step}; {advice}')
     return metrics
 
 
@@ -516,8 +483,8 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
 def sum_metrics(model, task, device, batches, signals=()):
     """({name: sum of a metric over all targets}, the number of targets), over the batches of all
     processes. Each process computes its share, perhaps one batch less than another."""
-    show_bar = is_main() and sys.stderr.isatty()
-    bar = tqdm(batches, 'validation', delay=3, leave=False, disable=not show_bar)
+    no_bar = None if is_main() else True  # None: none where standard error is no terminal
+    bar = tqdm(batches, 'validation', delay=3, leave=False, disable=no_bar)
     sums = Counter()
     count = 0
     model.eval()
@@ -580,8 +547,7 @@ def weight_decay_at(c, step):
     """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
     if c.weight_decay_end < 0:
         return c.weight_decay
-    fraction = min(1.0, step / max(1, c.max_iters))
-    return cosine(c.weight_decay, c.weight_decay_end, fraction)
+    return cosine(c.weight_decay, c.weight_decay_end, step / c.max_iters)
 
 
 def cosine(first, last, fraction):

@@ -18,10 +18,10 @@ OTHER_NAMES = {'out_dir': 'ckpt', 'init_from': 'ckpt', 'ckpt': 'init_from', 'lr'
                'prompt': 'start'}
 # {kind of data: a dataset that needs no download}
 SMALL_DATASET = {'text': 'stdlib', 'images': 'shapes', 'functions': 'linear'}
-# errors of the operating system: the disk or a path has no room; this user may not read or write
+# errors of the operating system: the disk or a path has no room, or this user may not read or write
 # there, or the disk fails; this user has as many processes or open files as are allowed
-FULL = (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG, errno.EDQUOT)
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)
+NO_PLACE = (errno.ENOSPC, errno.EFBIG, errno.ENAMETOOLONG, errno.EDQUOT,
+            errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)
 TOO_MANY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 # libraries that only some commands need: {name to import: name to install}
 OPTIONAL = {
@@ -151,12 +151,9 @@ def advice_of_system(e):
         return f'{e}; end other programs, or raise what `ulimit -a` lists'
     # NumPy gives no error number, but these words, for small and for large arrays
     numpy_says_full = re.search(' requested and |Not enough free space', str(e))
-    if e.errno in FULL or numpy_says_full:
-        hint = 'make room, or take a shorter name'
-    elif e.errno in REFUSED:
-        hint = 'name another place, or change who may use this one'
-    else:
+    if e.errno not in NO_PLACE and not numpy_says_full:
         return ''
+    hint = 'make room and see who may use this place, or name another'
     if program() == 'train.py':
         hint += '; then go on with --init_from=resume, if there is a checkpoint'
     return f'{e}; {hint}'
@@ -173,9 +170,7 @@ def how_to_save_memory():
         return ('ask for less: half the --batch_size with twice the '
                 '--gradient_accumulation_steps, or --recompute=true, or for text '
                 '--loss_in_chunks=true')
-    if program() in ('eval.py', 'analyze.py', 'bench.py'):
-        return 'ask for less: half the --batch_size'
-    return 'end other programs, or use a machine with more memory'
+    return 'ask for less memory, such as by a smaller --batch_size, or end other programs'
 
 
 def is_lack_of_memory(e):

@@ -31,7 +31,6 @@ class Clock:
         seconds = now - self.start_time
         self.training_seconds += seconds
         self.step_seconds = seconds / (step + 1 - self.start_step)
-        self.lap_time = now
         if self.first_lap_step is None:  # the first step, which may compile, is not in the guess
             self.first_lap_step = step
             self.first_lap_time = now
@@ -43,5 +42,5 @@ class Clock:
         steps = step - self.first_lap_step
         if steps == 0:
             return None
-        seconds_per_step = (self.lap_time - self.first_lap_time) / steps
+        seconds_per_step = (self.start_time - self.first_lap_time) / steps
         return seconds_per_step * (max_iters - step - 1)

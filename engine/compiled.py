@@ -16,14 +16,11 @@ def check_compiler():
     """Raises Mistake if the C++ compiler is missing that PyTorch needs for a CPU."""
     default = {'Darwin': 'clang++', 'Windows': 'cl'}.get(platform.system(), 'g++')
     compiler = os.environ.get('CXX', default)
-    if not (shutil.which(compiler) and runs(compiler, '--version')):
+    # a Mac without Xcode has a clang++ that ends with an error
+    version = [compiler, '--version']
+    if not shutil.which(compiler) or subprocess.run(version, capture_output=True).returncode != 0:
         raise Mistake(f'compile=true needs a C++ compiler, and {compiler} is not here: install it, '
                       'or say --compile=false')
-
-
-def runs(*command):
-    """Whether a command ends without an error."""
-    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def repeated_layers(model):

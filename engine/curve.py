@@ -22,20 +22,15 @@ def draw_curve(run):
 
 
 def draw_losses(panel, run_name, rows):
-    """A line for the training loss and one for the validation loss, from the rows of a log."""
+    """A line for the training loss and one for the validation loss, from the rows of a log. The
+    first twentieth of the steps is left out, because those losses are far above all later ones."""
+    last_step = rows[-1]['step']
+    rows = [row for row in rows if row['step'] >= 0.05 * last_step]
     for split, name, style in (('train', 'training', '-'), ('val', 'validation', 'o-')):
         points = [row for row in rows if row['split'] == split]
         steps = [row['step'] for row in points]
         panel.plot(steps, [row['loss'] for row in points], style, label=name)
-    # the first losses are far above all others, so they do not count for the height of the panel
-    start = 0.05 * rows[-1]['step']
-    late = [row['loss'] for row in rows if row['step'] >= start]
-    margin = 0.05 * (max(late) - min(late)) + 1e-6
-    top = max(late) + margin
-    panel.set_ylim(min(late) - margin, top)
     panel.set(xlabel='step', ylabel=plots.loss_label(rows),
-              title=f'{plots.verbatim(run_name)}, {rows[-1]["step"]:,} steps')
-    if any(row['loss'] > top for row in rows):
-        panel.set_xlabel(f'step; losses before step {start:,.0f} lie above')
+              title=f'{plots.verbatim(run_name)}, {last_step:,} steps')
     panel.xaxis.set_major_locator(plots.whole_numbers())
     panel.legend()

@@ -55,10 +55,8 @@ class Device:
         return line
 
     def send(self, tensor):
-        """A tensor from the CPU on this device. CUDA copies it while the program goes on."""
-        if self.type == 'cuda':
-            tensor = tensor.pin_memory()
-        return tensor.to(self.name, non_blocking=True)
+        """A tensor from the CPU on this device."""
+        return send(tensor, torch.device(self.name))
 
     def for_training(self, model, recompute=False, loss_in_chunks=False):
         """A network that lies on this device, as training calls it: compiled if that is on, its
@@ -92,6 +90,13 @@ class Device:
         if self.compiled:
             return torch.compiler.set_stance('force_eager')
         return contextlib.nullcontext()
+
+
+def send(tensor, device):
+    """A tensor from the CPU on a torch.device. CUDA copies it while the program goes on."""
+    if device.type == 'cuda':
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 # ---- what `auto` means --------------------------------------------------------------------------

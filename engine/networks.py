@@ -2,9 +2,10 @@
 
 The contract. A file model_x.py beside train.py is the whole of a network x. It sets two names:
 
-  Config    a flat dataclass. `task`, a class attribute or a property, says what the network is
-            trained on: x for the file tasks/task_x.py. The dataset sets vocab_size and other fields
-            that `sizes` in request/build.py names, if the config has them.
+  Config    a flat dataclass, each field with a default. `task`, a class attribute or a property,
+            says what the network is trained on: x for the file tasks/task_x.py. The dataset sets
+            vocab_size and other fields that `sizes` in request/build.py names, if the config has
+            them.
   Network   a torch module: Network(config) with `config`; forward(x, y=None) -> (out, loss), where
             the loss is None if it needs a y and there is none; or (out, loss, extras), a dict of
             numbers to log, of which 'penalty' is added to the loss in training. x, y and out of
@@ -16,7 +17,6 @@ no sense, and what programs print in one line. Any other exception is a bug and 
 Some commands need more. Muon trains the matrices of `layers`. analyze.py walks `embed`, `layers`
 and their `attn`. A new head replaces `read.head`. Probes ask `features(x)`.
 """
-import dataclasses
 import importlib
 
 from engine import HERE
@@ -38,12 +38,7 @@ def network_class(name):
 
 def config_class(name):
     """The class Config of model_NAME.py. Raises Mistake if there is no such file."""
-    Config = model_file(name).Config
-    for field in dataclasses.fields(Config):
-        if field.default is dataclasses.MISSING:
-            raise Mistake(f'{Config.__name__} in model_{name}.py: {field.name} has no default, and '
-                          'every field needs one')
-    return Config
+    return model_file(name).Config
 
 
 def model_file(name):
@@ -51,19 +46,6 @@ def model_file(name):
         raise Mistake(f"model='{name}' is unknown; choose {', '.join(names())}, or write "
                       f'model_{name}.py')
     return importlib.import_module(f'model_{name}')
-
-
-def configs():
-    """{name: Config} of all networks, and {name: exception} of those that cannot be imported, such
-    as one that somebody is writing."""
-    usable = {}
-    broken = {}
-    for name in names():
-        try:
-            usable[name] = config_class(name)
-        except Exception as e:
-            broken[name] = e
-    return usable, broken
 
 
 def config_from(Config, settings):

@@ -47,10 +47,10 @@ def sizes_of(config, kind):
             words.append(text.format(getattr(config, name)))
 
     if kind == 'images':
-        height, width = networks.as_pair(config.image_size)
+        height, width = config.image_size
         pictures = f'pictures of {height} x {width}'
         if hasattr(config, 'patch_size'):
-            patch_height, patch_width = networks.as_pair(config.patch_size)
+            patch_height, patch_width = config.patch_size
             pictures += f' in patches of {patch_height} x {patch_width}'
         words.append(pictures)
     elif kind != 'arrays' and hasattr(config, 'block_size'):
@@ -70,30 +70,11 @@ def time_left(seconds):
     return f'  {timedelta(seconds=round(seconds))} left'
 
 
-def got_worse(task, step, best_step, best_error, later_errors):
-    """What to say of a run whose validations get worse: that of best_step had the smallest error,
-    and at least two of the later ones lie more than 1% above it. One of them is enough if training
-    has not helped at all. '' otherwise."""
-    worse = [error for error in later_errors if error > best_error + 0.01 * abs(best_error)]
-    enough = 2
-    if best_step == 0:
-        enough = 1
-    if len(worse) < enough:
-        return ''
-    words = f'best at step {best_step}; worse validations since then: {len(worse)}'
-    if task.kind != 'functions':  # which are drawn without end
-        passes = step * task.rows_per_step / len(task.train)
-        if passes > 10:
-            words += f', after {passes:.0f} passes over the data'
-    return words
-
-
-def print_end(c, step, training_seconds, remark, next_commands):
-    """What a finished run has made, and the commands that show it. remark: a line about its
-    validations, or ''."""
+def print_end(c, step, training_seconds, best_step, next_commands):
+    """What a finished run has made, and the commands that show it."""
     duration = timedelta(seconds=round(training_seconds))
     made = ', '.join(run_files(c.out_dir))
     print_main(f'done: {step:,} steps, {duration} of training; {c.out_dir} holds {made}')
-    if remark:
-        print_main(remark)
+    if best_step < step:
+        print_main(f'the validation was best at step {best_step}, and best.safetensors is of it')
     print_main('now try: ' + '\n         '.join(next_commands))

@@ -75,7 +75,7 @@ def split(argv):
 
 def asks_for_help(words):
     """Whether the words of a command line ask for --help or --version."""
-    return not {'--help', '--help=all', '-h', '--version'}.isdisjoint(words)
+    return not {'--help', '-h', '--version'}.isdisjoint(words)
 
 
 def read_file(path):
@@ -205,10 +205,8 @@ def check_ranges(c, ranges):
     for (low, high), names in ranges.items():
         for name in names:
             value = getattr(c, name)
-            if low <= value <= high:  # nan is in no range
-                continue
-            most = f' and at most {high}' if high < 1e30 or value > high else ''
-            raise Mistake(f'{name}={show(value)} must be at least {low}{most}')
+            if not low <= value <= high:  # nan is in no range
+                raise Mistake(f'{name}={show(value)} must lie between {low} and {high}')
 
 
 def choice_of(name, value, known):

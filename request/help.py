@@ -10,8 +10,9 @@ import sys
 
 import torch
 
-from engine import HERE, networks
+from engine import HERE
 from engine.mistakes import one_line_errors
+from engine.networks import config_class, names
 from engine.settings import asks_for_help, show, split
 from request import start
 
@@ -30,31 +31,18 @@ def run_program(main, doc, *classes):
 
 
 def help_or_version(argv, doc, TrainConfig, AugmentConfig):
-    """What train.py prints for --help, --help=all or --version.
-
-    Help is a line for each setting of the run that the command line asks for, with the value that
-    it would have. With --help=all also the settings of the other networks, with their defaults."""
+    """What train.py prints for --help or --version. Help is a line for each setting of the run that
+    the command line asks for, with the value that it would have."""
     if '--version' in argv:
         return version()
     words = [word for word in argv if not asks_for_help([word])]
     request = start.read(*split(words), TrainConfig, AugmentConfig)
     values = vars(request.config) | vars(request.augment) | request.network
-    model = request.config.model
     command = ' '.join(['python train.py', *words])
     usage = f'{doc}\nBelow are the values of `{command}`.'
-    NetworkConfig = networks.config_class(model)
-    parts = [help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)]
-    if '--help=all' not in argv:
-        parts.append('\nOther networks: --model=NAME --help, or --help=all')
-        return '\n'.join(parts)
-    parts.append('\nOther networks, and their defaults:')
-    usable, broken = networks.configs()
-    for name, Config in usable.items():
-        if name != model:
-            parts.append(help_text('', Config).lstrip('\n'))
-    for name, error in broken.items():
-        parts.append(f'model_{name}.py cannot be imported ({type(error).__name__}: {error})')
-    return '\n'.join(parts)
+    NetworkConfig = config_class(request.config.model)
+    text = help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)
+    return f'{text}\n\nOther networks, {", ".join(names())}: --model=NAME --help'
 
 
 def meanings(cls):

@@ -7,11 +7,11 @@ import torch
 from engine.checkpoint import run_directory, weights_of
 from engine.distributed import print_main
 from engine.mistakes import Mistake
-from engine.networks import config_class, config_from, configs, network_class
+from engine.networks import config_class, config_from, network_class
 from engine.settings import Requested, check, check_first, collect, filled, names_of_fields, show
 from tasks import task_of
 from tasks.dataset import check_classes, check_reads
-from weights.runs import open_last, open_run, own_or_shipped, read_config, tell_if_shipped
+from weights.runs import open_last, open_run, own_or_shipped, read_config
 from weights.surgery import load_model
 
 # what a resumed run must keep, besides the settings of its network
@@ -20,7 +20,7 @@ FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'ne
 NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss',
                  'wandb_run_name', 'device', 'workers'}
 # settings of runs by earlier versions that no longer exist
-GONE = {'fsdp'}
+GONE = {'fsdp', 'randaugment_scale', 'jitter'}
 
 
 def settings_to_resume(requested, TrainConfig, AugmentConfig):
@@ -40,7 +40,10 @@ def settings_to_resume(requested, TrainConfig, AugmentConfig):
             typed[name] = value
         else:
             ignored.append(name)
-    refuse_changes(typed, old, FIXED | names_of_fields(Config), out_dir)
+    for name in sorted(typed.keys() & (FIXED | names_of_fields(Config))):
+        raise Mistake(f'--{name}={show(typed[name])}: the run in {out_dir} has '
+                      f'{name}={show(old.get(name))}; leave it out, or start anew with another '
+                      '--out_dir')
 
     of_this_start = {'init_from': 'resume', 'out_dir': out_dir, 'overwrite': False,
                      'eval_only': typed.get('eval_only', False)}
@@ -57,17 +60,6 @@ def same_value(new, old):
     return new == old or (new, new) == old
 
 
-def refuse_changes(typed, old, fixed, out_dir):
-    """Raises Mistake for the first typed setting that a run which goes on must keep."""
-    wrong = sorted(typed.keys() & fixed)
-    if not wrong:
-        return
-    name = wrong[0]
-    raise Mistake(f'--{name}={show(typed[name])}: the run in {out_dir} has '
-                  f'{name}={show(old.get(name))}; leave it out, or start anew with another '
-                  '--out_dir')
-
-
 # ---- fine-tuning ---------------------------------------------------------------------------------
 
 def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
@@ -75,14 +67,12 @@ def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
     files, or if no file is named, over those with which the weights were trained. requested: {name:
     Requested}."""
     classes = (TrainConfig, AugmentConfig)
-    asked = check_first('init_from', requested, TrainConfig)
-    path = own_or_shipped(asked)  # a run of one's own, or one that came with the project
+    path = own_or_shipped(check_first('init_from', requested, TrainConfig))
     wanted_model = ''  # the network that the weights are of
     if 'model' in requested:
         wanted_model = check_first('model', requested, TrainConfig).lower()
     run = open_run(path, wanted_model)
     values = check(requested, *classes, config_class(run.model))
-    tell_if_shipped(asked, path)
 
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
@@ -175,18 +165,10 @@ def from_command_line(argv, Settings):
     """Command line -> (Settings, the Run of its `ckpt`, settings of the network that were typed,
     such as another image_size)."""
     requested = collect(argv)
-    asked = check_first('ckpt', requested, Settings)
-    path = own_or_shipped(asked)
+    path = own_or_shipped(check_first('ckpt', requested, Settings))
     requested['ckpt'] = Requested(path)
-    try:
-        run = open_run(path)
-    except Mistake:
-        # a setting that no network has is a mistake of its own, and comes first
-        usable, _ = configs()
-        check(requested, Settings, *usable.values())
-        raise
+    run = open_run(path)
     values = check(requested, Settings, config_class(run.model))
-    tell_if_shipped(asked, path)
     c = filled(Settings, values)
     of_network = {name: value for name, value in values.items() if name not in vars(c)}
     return c, run, of_network

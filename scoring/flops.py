@@ -6,11 +6,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.mistakes import Mistake
 
 
-def batch(c, n, augment=None):
-    """(x, y) of noise, n rows, for a network with the config c.
-
-    augment: an AugmentConfig, for self-distillation, which has small crops too. Raises Mistake for
-    a task that somebody has added.
+def batch(c, n):
+    """(x, y) of noise, n rows, for a network with the config c. Self-distillation gets the large
+    crops alone. Raises Mistake for a task that somebody has added.
     """
     if c.task == 'icl':
         n_points = c.block_size // 2
@@ -31,36 +29,25 @@ def batch(c, n, augment=None):
         raise Mistake(f"there is no batch of noise for task='{c.task}'; add one to the function "
                       'batch in scoring/flops.py')
 
-    # self-distillation sees two large crops of each picture, and these small ones
-    crops = augment.local_crops if augment else 0
-    side = augment.local_size if augment else 1
-    small = torch.randn(crops, n, channels, side, side)
-    return (torch.stack((x, x)), small), None
+    no_small_crops = x.new_empty(0)
+    return (torch.stack((x, x)), no_small_crops), None
 
 
-def train_flops(model, augment=None):
+def train_flops(model):
     """Operations of a forward and a backward pass on one sequence, picture or prompt.
 
     PyTorch counts them. Nothing is computed: the passes run on the meta device. The result is 0
-    for a network that cannot run there. augment: as in `batch`.
+    for a network that cannot run there.
     """
     try:
         with torch.device('meta'), FlopCounterMode(display=False) as counter:
             copy = type(model)(model.config)
-            x, y = batch(model.config, 1, augment)
+            x, y = batch(model.config, 1)
             loss = copy(x, y)[1]
             loss.backward()
         return counter.get_total_flops()
     except Exception:  # of many types: it looks at values; if it is a bug, the first step shows it
         return 0
-
-
-def matmul_seconds_of(model, rows, device, augment=None):
-    """Seconds of a training step on so many rows, if all of it were products of large matrices; 0
-    if its operations cannot be counted. device: an engine.device.Device; augment: as in `batch`.
-    """
-    flops = train_flops(model, augment) * rows
-    return flops / matmul_flops(device.name, device.dtype)
 
 
 def matmul_flops(device, dtype):

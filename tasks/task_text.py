@@ -1,7 +1,7 @@
 """The next token of a text. Where y is -1 there is nothing to learn."""
+import math
 from functools import cached_property
 
-import numpy as np
 import torch
 
 from engine.distributed import print_main
@@ -46,7 +46,7 @@ class NextToken(BaseTask):
         if self.valid.some_counted:  # the tokens to learn are not all of the text
             return count, {'loss': loss}
         # bits per token, times the tokens per byte of the whole split
-        bits_per_byte = loss / np.log(2) * self.valid.tokens_per_byte
+        bits_per_byte = loss / math.log(2) * self.valid.tokens_per_byte
         return count, {'loss': loss, 'bits_per_byte': bits_per_byte}
 
     @cached_property

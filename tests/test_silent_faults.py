@@ -266,7 +266,7 @@ def test_weights_of_step_0_are_named_such_by_who_looks_at_them(steps, said, tiny
             main([f'--ckpt={tmp_path}/a', *words])
         out, err = capsys.readouterr()
         first = (err if main is sample.main else out).splitlines()[0]
-        assert ('the run began' in first) == said, (out, err)
+        assert ('UNTRAINED' in first) == said, (out, err)
 
 
 # ---- files that are not what they seem

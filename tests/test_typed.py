@@ -84,7 +84,6 @@ def test_help_is_of_what_is_asked_for(capsys):
         return {line.split('=')[0].strip(' -') for line in lines if line.startswith('  --')}
 
     assert 'decoder_n_layer' not in names_in(train.main, '--help')
-    assert 'decoder_n_layer' in names_in(train.main, '--help=all')
     assert 'decoder_n_layer' in names_in(train.main, '--model=vit_mae', '--dataset=shapes', '--help')
     assert names_in(analyze.main, '--help') == set()
     assert {'ckpt', 'heads'} <= names_in(analyze.main, 'attention', '--help')
@@ -182,9 +181,10 @@ with one_line_errors():
 
 
 @pytest.mark.slow
-def test_a_weight_without_a_gradient_is_named_where_processes_share_gradients(tiny, tmp_path):
+def test_a_weight_without_a_gradient_ends_a_run_whose_processes_share_gradients(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_DISTRIBUTED_DEBUG', 'INFO')  # as PyTorch's message says
     said = said_by_two(WITH_AN_UNUSED_WEIGHT, tiny, tmp_path)
-    assert 'unused.weight gets no gradient' in said
+    assert 'unused.weight' in said
 
 
 PEER = """

@@ -121,12 +121,12 @@ def load(Model, Config, sd, table, settings):
 
     wrong = rename(misfits(weights, expected), table)
     if wrong:
-        problem = foreign_names(wrong)
-        if not problem:
-            typed = ', '.join(f'{name}={show(value)}' for name, value in settings.items())
-            first = '; '.join([f'{name}: {what}' for name, what in wrong.items()][:4])
-            problem = f' with {typed}: {first}'
-        raise Mistake(f'these weights do not fit {Model.__name__}{problem}')
+        typed = ', '.join(f'{name}={show(value)}' for name, value in settings.items())
+        problems = [f'{name}: {what}' for name, what in wrong.items()]
+        if len(problems) > 4:  # the first names are missing, the last ones are those of the file
+            problems[2:-2] = ['..']
+        raise Mistake(f'these weights do not fit {Model.__name__} with {typed}: '
+                      f'{"; ".join(problems)}; docs/pictures.md renames tensors')
     if 'lm_head.weight' in sd:
         if not torch.equal(sd['lm_head.weight'], weights['embed.tok_emb.weight']):
             raise Mistake('lm_head.weight differs from the token embedding; here they are one')
@@ -145,25 +145,6 @@ def misfits(weights, expected):
         elif t.shape != expected[name].shape:
             wrong[name] = f'{tuple(t.shape)}, expected {tuple(expected[name].shape)}'
     return wrong
-
-
-def foreign_names(wrong):
-    """The end of a message about a file whose names are others: the first names that are missing,
-    the first in their place, and what to remove from names so that most fit. It is '' if the file
-    has only too few names, or only too many. wrong: what `misfits` returns, with the names of the
-    file."""
-    missing = [name for name, what in wrong.items() if what == 'missing']
-    unexpected = [name for name, what in wrong.items() if what == 'unexpected']
-    if not missing or not unexpected:
-        return ''
-    problem = f', which has {", ".join(missing[:3])}; the file has {", ".join(unexpected[:3])}'
-    longer = [name for name in unexpected if name.endswith(f'.{missing[0]}')]
-    if longer:
-        prefix = longer[0].removesuffix(missing[0])
-        fitting = [name for name in unexpected if name.removeprefix(prefix) in missing]
-        if len(fitting) > len(unexpected) / 2:
-            problem += f"; remove '{prefix}' from its names, as docs/pictures.md shows"
-    return problem
 
 
 def sizes(weights, n_head, patch_size):

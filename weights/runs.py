@@ -22,8 +22,6 @@ from engine.networks import config_class, config_from, network_class, num_params
 from engine.settings import filled, names_of_fields
 from engine.writing import rename, write_new
 
-UNTRAINED = ('these are the weights with which the run began, because no later validation was '
-             'better')
 # what the settings of a run say of a group
 SETTINGS_OF_GROUPS = ('lr', 'base_lr', 'weight_decay', 'decays', 'betas', 'momentum')
 
@@ -81,19 +79,17 @@ def open_run(path, wanted_model=''):
 
 def own_or_shipped(path):
     """A run out/NAME of one's own. Where that is not there yet, the run trained/NAME that came with
-    the project, if there is one."""
+    the project, if there is one. A line on standard error says so."""
     own_run = Path(path)
     if own_run.parts[:1] != ('out',) or own_run.exists():
         return path
     shipped = HERE / 'trained' / own_run.relative_to('out')
-    return os.path.relpath(shipped) if shipped.exists() else path
-
-
-def tell_if_shipped(asked, path):
-    """Say on standard error if a run is not the one that was asked for, see own_or_shipped."""
-    if path != asked:
-        print_main(f'there is no {asked} yet: this is {path}, which came with nanoCRATE',
-                   file=sys.stderr)
+    if not shipped.exists():
+        return path
+    shipped = os.path.relpath(shipped)
+    print_main(f'there is no {path} yet: this is {shipped}, which came with nanoCRATE',
+               file=sys.stderr)
+    return shipped
 
 
 def write_run(out_dir, model, settings, data, overwrite=False, step=0, about=''):
@@ -301,26 +297,22 @@ def heading(path, run, model):
     progress = progress_of(run)
     if progress:
         line += f' ({progress})'
-    if is_untrained(run):
-        line += f'; {UNTRAINED}'
     return line
 
 
 def progress_of(run):
     """Which step of its run the weights are of, such as 'step 1,200 of 2,000', or what else they
-    are. It is '' for weights of others, which do not say it."""
+    are. If no validation after the first one was better, the weights are UNTRAINED. It is '' for
+    weights of others, which do not say it."""
     if run.about:
         return run.about
     if 'init_from' not in run.settings:
         return ''
-    return f'step {run.step:,} of {run.settings.get("max_iters", 0):,}'
-
-
-def is_untrained(run):
-    """Whether the best weights of a run of train.py are those with which it began."""
-    settings = run.settings
-    is_of_train = 'init_from' in settings and not run.about
-    return is_of_train and run.step == 0 and settings.get('max_iters', 0) > 0
+    max_iters = run.settings.get('max_iters', 0)
+    line = f'step {run.step:,} of {max_iters:,}'
+    if run.step == 0 and max_iters > 0:
+        line += ', UNTRAINED: as it began'
+    return line
 
 
 def is_small(model):
@@ -340,6 +332,4 @@ def title_of(path, run, layer=0, n_layer=0):
         parts.append(progress)
     if layer:
         parts.append(f'layer {layer} of {n_layer}')
-    if is_untrained(run):
-        parts.append('UNTRAINED: as it began')
     return ', '.join(parts)

@@ -1,5 +1,6 @@
 """Device, precision, threads, what a step costs, and compilation."""
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -17,10 +18,7 @@ from engine.compiled import compile_network
 from engine.device import Device, choose_compile, choose_dtype
 from engine.mistakes import Mistake, one_line_errors
 from model_aot import AoT, AoTConfig
-from model_dino import DINO, DINOConfig
-from scoring import flops
 from scoring.flops import matmul_flops, train_flops
-from tasks.augment import AugmentConfig
 
 
 def here():
@@ -43,25 +41,25 @@ def test_a_part_of_torchruns_variables_starts_no_group(monkeypatch):
         assert distributed.world_size() == 1
 
 
-def test_torchruns_variables_without_a_port_are_one_line(monkeypatch):
+def test_torchruns_variables_without_a_port_are_named(monkeypatch):
     monkeypatch.delenv('MASTER_PORT', raising=False)
     for name, value in (('WORLD_SIZE', '2'), ('RANK', '0'), ('MASTER_ADDR', 'localhost')):
         monkeypatch.setenv(name, value)
 
-    with pytest.raises(Mistake, match='MASTER_PORT.*torchrun'):
+    with pytest.raises(ValueError, match='MASTER_PORT'):
         distributed.join('cpu')
 
 
 @pytest.mark.parametrize('name', ['WORLD_SIZE', 'RANK'])
 @pytest.mark.parametrize('value', ['abc', '', '2.0', '$SLURM_NTASKS'])
-def test_a_variable_of_torchrun_that_is_no_number_is_one_line(name, value, tiny, tmp_path, monkeypatch, capsys):
-    """Also in the only process, and before anything is written."""
+def test_a_variable_of_torchrun_that_is_no_number_ends_a_run_before_anything_is_written(
+        name, value, tiny, tmp_path, monkeypatch):
     for other, number in (('WORLD_SIZE', '1'), ('RANK', '0'), ('MASTER_ADDR', 'localhost'), (name, value)):
         monkeypatch.setenv(other, number)
 
-    line = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}/a')
+    with pytest.raises(ValueError, match=re.escape(repr(value))):
+        train.main([*tiny, f'--out_dir={tmp_path}/a'])
 
-    assert f'{name}={value}' in line and 'torchrun' in line
     assert not (tmp_path / 'a').exists()
 
 
@@ -172,16 +170,6 @@ def test_an_overflow_in_float16_skips_the_step_of_every_optimizer(tiny, tmp_path
 # ---- what a step costs
 
 
-@pytest.mark.slow
-def test_work_on_small_crops_counts():
-    """Each costs the student as much as any picture of its size, and the teacher nothing."""
-    model = DINO(DINOConfig(n_layer=2, n_head=2, n_embd=16, image_size=16, patch_size=4, out_dim=32, hidden_dim=24))
-    none, two, four, eight = (train_flops(model, AugmentConfig(local_crops=n, local_size=side))
-                              for n, side in ((0, 16), (2, 16), (4, 16), (8, 8)))
-    assert four - two == two - none > 2 * none / 3  # of two crops the student's three passes, of four in all
-    assert two < eight < four  # 5 tokens each, not 17
-
-
 class Looks(AoT):
     """A network whose operations depend on a value, so that they cannot be counted."""
 
@@ -190,14 +178,10 @@ class Looks(AoT):
         return out, loss * (2 if loss.item() > 9 else 1)
 
 
-def test_a_step_takes_the_time_of_its_operations_if_they_can_be_counted(monkeypatch):
-    monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1000)
+def test_a_network_that_looks_at_values_has_no_count_of_operations():
     config = AoTConfig(n_layer=1, n_head=2, n_embd=8, block_size=4, vocab_size=5)
-    model = AoT(config)
-
+    assert train_flops(AoT(config)) > 0
     assert train_flops(Looks(config)) == 0
-    assert flops.matmul_seconds_of(Looks(config), 3, here()) == 0
-    assert flops.matmul_seconds_of(model, 3, here()) == 3 * train_flops(model) / 1000
 
 
 def test_measuring_the_speed_draws_no_random_numbers():
