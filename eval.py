@@ -66,6 +66,7 @@ class EvalConfig:
     confusion: str = ''           # pictures: draw confused classes in this file, a table beside it
     probe: bool = False           # pictures: fit a linear classifier to frozen training features
     knn: str = ''                 # pictures: classify by k nearest training features: 20, or 10,20
+    layer: int = 0                # pictures: probe, knn see features after this layer; 0: the last
     train_share: float = 1.0      # pictures: probe, knn learn from this share of each class
     benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
     stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
@@ -94,6 +95,7 @@ ONLY_FOR = {
     'workers': PICTURES,
     'eval_view': PICTURES,
     'eval_crop': PICTURES,
+    'layer': [FEATURES],
     'train_share': [FEATURES],
     'real': ['image'],
     'confusion': ['image'],
@@ -285,6 +287,9 @@ def score_features(c, trained):
     task, _ = split_to_score(c, trained)
     model = trained.model
     images = task.valid
+    settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
+    if c.layer > 0:
+        model.layers = model.layers[:c.layer]
     if images.split == 'train':
         raise Mistake('--probe and --knn learn from the train split; score another --split')
     num_classes = len(images.classes)

@@ -65,12 +65,12 @@ class TrainConfig:
     epochs: float = 0.0                     # length in passes over the data; 0: max_iters steps
 
     # optimizer
-    optimizer: str = 'adamw'                # adamw, lion, or muon (adamw outside of layers)
+    optimizer: str = 'adamw'                # adamw, adam, lion, or muon (adamw outside of layers)
     learning_rate: float = 6e-4             # peak rate; with muon, of what muon does not train
     muon_lr: float = 0.02                   # peak rate of muon
     momentum: float = 0.95                  # of muon
-    beta1: float = 0.9                      # of adamw, lion
-    beta2: float = 0.95                     # of adamw, lion
+    beta1: float = 0.9                      # of adam, adamw, lion
+    beta2: float = 0.95                     # of adam, adamw, lion
     weight_decay: float = 0.1               # on matrices and convolutions only
     weight_decay_end: float = -1.0          # weight decay of the last step; -1: it is constant
     grad_clip: float = 1.0                  # largest norm of the gradient; 0: no limit
@@ -322,6 +322,9 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 for name, number in extras.items():
                     mean_extras[name] += number / task.n_passes
 
+            if world_size() > 1:
+                raise_if_weight_unused(raw_model)
+
             # ---- clip and step
             before_step(step / c.max_iters)
             for optimizer in optimizers:
@@ -451,6 +454,16 @@ def check_names(names):
             raise Mistake(f'the log has a number called {name} already; give yours another name')
 
 
+def raise_if_weight_unused(model):
+    """Raises Mistake for a weight that gets no gradient. DistributedDataParallel sends gradients in
+    groups, and never sends one that lacks a weight. It would stop in the next step, without the
+    name of the weight."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.grad is None:
+            raise Mistake(f'{name} gets no gradient, which several processes cannot share: use it '
+                          'in forward, or call requires_grad_(False) on it')
+
+
 def raise_if_diverged(first_bad_step):
     """Raises Mistake if a loss or a gradient of any process was not finite."""
     first = min(distributed.gather(first_bad_step.item()))
@@ -547,7 +560,8 @@ def weight_decay_at(c, step):
     """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
     if c.weight_decay_end < 0:
         return c.weight_decay
-    return cosine(c.weight_decay, c.weight_decay_end, step / c.max_iters)
+    fraction = min(1.0, step / max(1, c.max_iters))
+    return cosine(c.weight_decay, c.weight_decay_end, fraction)
 
 
 def cosine(first, last, fraction):

@@ -170,7 +170,9 @@ def how_to_save_memory():
         return ('ask for less: half the --batch_size with twice the '
                 '--gradient_accumulation_steps, or --recompute=true, or for text '
                 '--loss_in_chunks=true')
-    return 'ask for less memory, such as by a smaller --batch_size, or end other programs'
+    if program() in ('eval.py', 'analyze.py', 'bench.py'):
+        return 'ask for less: half the --batch_size'
+    return 'end other programs, or use a machine with more memory'
 
 
 def is_lack_of_memory(e):

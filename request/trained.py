@@ -20,7 +20,7 @@ FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'ne
 NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss',
                  'wandb_run_name', 'device', 'workers'}
 # settings of runs by earlier versions that no longer exist
-GONE = {'fsdp', 'randaugment_scale', 'jitter'}
+GONE = {'fsdp'}
 
 
 def settings_to_resume(requested, TrainConfig, AugmentConfig):

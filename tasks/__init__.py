@@ -52,12 +52,14 @@ class AugmentConfig:
     crop_scale: float = 0.08     # least share of the area that training's crops keep; 1: off
     flip: bool = True            # mirror half of the training pictures
     randaugment_n: int = 0       # RandAugment: operations per picture; 0: off
-    randaugment_m: float = 14.0  # RandAugment: their magnitude, from 0 to 30
+    randaugment_m: float = 14.0  # RandAugment: their magnitude
+    randaugment_scale: str = 'torchvision'  # its scale: torchvision (0 to 30) or timm (0 to 10)
     local_crops: int = 8         # DINO: small crops beside the two large ones
     local_size: int = 96         # DINO: their pixels
     local_scale: float = 0.05    # DINO: least share that they keep; crop_scale is their largest
+    jitter: float = 1.0          # DINO: factor of colour jitter, of grey and of solarization
     hue: float = 0.1             # DINO: largest turn of the hue, in whole turns; 0.5 gives any hue
-    grey: float = 0.2            # DINO: how often pictures are grey
+    grey: float = 0.2            # DINO: how often pictures are grey, times jitter
     blur: float = 2.0            # DINO: largest standard deviation of the blur, in pixels; 0: off
     eval_view: str = 'crop'      # evaluation sees the centre (crop) or all, resized (squash)
     eval_crop: float = 0.875     # share of the short side that the centre crop keeps (224 of 256)
@@ -66,7 +68,7 @@ class AugmentConfig:
         check_ranges(self, {
             (1e-9, 1): ('crop_scale', 'local_scale'),
             (0.01, 1): ('eval_crop',),  # a picture is drawn 1 / eval_crop times as large
-            (0, 1): ('grey',),
+            (0, 1): ('jitter', 'grey'),
             (0, 0.5): ('hue',),
             (0, 10): ('randaugment_n',),
             (0, 20): ('blur',),
@@ -74,7 +76,7 @@ class AugmentConfig:
             (0, 64): ('local_crops',),
             (1, 4096): ('local_size',),
         })
-        take_choices(self, eval_view=('crop', 'squash'))
+        take_choices(self, randaugment_scale=('torchvision', 'timm'), eval_view=('crop', 'squash'))
 
     @property
     def view(self):

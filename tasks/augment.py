@@ -22,6 +22,7 @@ import dataclasses
 import torch
 import torch.nn.functional as F
 
+from engine.device import send
 from engine.fields import check_types
 from engine.mistakes import Mistake
 from engine.settings import filled
@@ -309,14 +310,6 @@ def per_channel(values, x):
     if x.size(1) != 3:
         values = values.mean(-1, keepdim=True)
     return send(values.to(x.dtype)[..., None, None], x.device)
-
-
-def send(tensor, device):
-    """A tensor of the CPU, on the device. CUDA copies from pinned memory while the program goes
-    on."""
-    if device.type == 'cuda':
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def grouped(keys, device):

@@ -64,6 +64,7 @@ REFUSED = {
         --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true
         --out_dir=file/below
         --out_dir=run --image_size=16(images) --n_dims=4(functions)
+        --optimizer=adam+--weight_decay_end=0.4
         --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast
         --learning_rate=true
         --learning_rate --telemetry=1 --telemetry=yes --qqqqq=3(--help) no_such.py
@@ -112,7 +113,7 @@ REFUSED = {
         --randaugment_m=3 --blur=0.05 --sparsity=2
         --objective=simdino+--alignment_weight=-1''',
     'sample': '''
-        --start=FILE:nowhere.txt --start=FILE:binary.py --ckpt=nowhere --temperature=nan
+        --start=FILE:nowhere.txt --start=FILE:binary.py --ckpt=nowhere --temperature=nan --top_p=0
         --top_k=-1 --image=a.png --num_samples=0 --seed=-1 --max_new_token=3 --out=x.png
         --ckpt=functions(eval.py) --ckpt=masked(--max_new_tokens) --interactive+--start=x
         --seed=4294967296 --seed=18446744073709551616 --seed=100000000000000000000000
@@ -134,8 +135,8 @@ REFUSED = {
         --dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2
         --workers=-2
         --train_share=0 --split=train+--knn=1 --beside=x --image_size=10 --real=no_real.json
-        --confusion=c.txt --confusion=there.png --benchmarks=ptb
-        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --train_share=0.5
+        --confusion=c.txt --confusion=there.png --benchmarks=ptb --knn=1+--layer=9
+        --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --train_share=0.5 --layer=1
         --workers=100000000000000000000000 --knn=1+--confusion=c.png --probe=true+--confusion=c.png
         --knn=1+--real=r.json --probe=true+--knn=1+--real=r.json''',
     'eval masked': '--real=x.json --confusion=x.png --benchmarks=ptb',

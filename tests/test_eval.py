@@ -187,6 +187,17 @@ def test_frozen_features_are_scored(name, pool, more, folder, tmp_path, capsys, 
     assert [n / 100 for n in numbers(out)[-3:]] == pytest.approx(want, abs=0.031)  # a picture more or less
 
 
+def test_features_after_a_layer_are_those_of_a_network_that_ends_there(folder, tmp_path, capsys):
+    deep, run = saved(tmp_path / 'deep', n_layer=3)
+    short = saved(tmp_path / 'short')[0]
+    short.load_state_dict({k: v for k, v in deep.state_dict().items() if k in short.state_dict()})
+    runs = {'short': (save_run(tmp_path / 'short', short, CLASSES, dataset='lights', seed=1), []), 'deep': (run, []),
+            'first': (run, ['--layer=1']), 'all': (run, ['--layer=3'])}
+    found = {name: numbers(said(capsys, run, folder, '--knn=1,3,5', '--train_share=0.5', *more))
+             for name, (run, more) in runs.items()}
+    assert found['first'] == found['short'] != found['deep'] == found['all']
+
+
 # ---- functions in context, and language benchmarks
 
 @pytest.mark.slow
