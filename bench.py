@@ -241,7 +241,7 @@ class Work:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
 
 
 def on_device(value, device):
@@ -398,10 +398,8 @@ def main(argv):
         raise Mistake(f"'{command}' is unknown; say {', '.join(ROWS)}, or name configs to "
                       'race, such as config/race_aot_shakespeare_char.py')
 
-    typed_rows = requested['rows'].value if 'rows' in requested else ''
-    rows = (typed_rows or ROWS[command]).split(',')
-    models = [network_row.model for network_row in NETWORKS.values()]
-    models += [of_name(read(row)[0]).model for row in rows]
+    rows = (settings.check_first('rows', requested, BenchConfig) or ROWS[command]).split(',')
+    models = [of_name(read(row)[0]).model for row in rows]
     values = settings.check(requested, BenchConfig, *[config_class(model) for model in models])
     c = settings.filled(BenchConfig, values)
     settings.check_ranges(c, {

@@ -34,7 +34,8 @@ def settings_to_resume(requested, TrainConfig, AugmentConfig):
     typed = {}    # what changes the run
     ignored = []  # what a config file says otherwise than the run
     for name, value in check(requested, TrainConfig, AugmentConfig, Config).items():
-        if same_value(value, old.get(name)):
+        # the size of a picture is a pair in config.json; who types 32 means 32 x 32
+        if old.get(name) in (value, (value, value)):
             continue
         if requested[name].is_typed:
             typed[name] = value
@@ -52,12 +53,6 @@ def settings_to_resume(requested, TrainConfig, AugmentConfig):
         print_main(f"resuming with the settings of the run, not the config file's "
                    f"{', '.join(ignored)}; type what you want to change")
     return old | typed | of_this_start, run
-
-
-def same_value(new, old):
-    """Whether two settings are equal. The old one comes from config.json, where the size of a
-    picture is a pair; who types 32 means 32 x 32."""
-    return new == old or (new, new) == old
 
 
 # ---- fine-tuning ---------------------------------------------------------------------------------
