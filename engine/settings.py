@@ -205,8 +205,10 @@ def check_ranges(c, ranges):
     for (low, high), names in ranges.items():
         for name in names:
             value = getattr(c, name)
-            if not low <= value <= high:  # nan is in no range
-                raise Mistake(f'{name}={show(value)} must lie between {low} and {high}')
+            if low <= value <= high:  # nan is in no range
+                continue
+            most = f' and at most {high}' if high < 1e30 or value > high else ''
+            raise Mistake(f'{name}={show(value)} must be at least {low}{most}')
 
 
 def choice_of(name, value, known):
