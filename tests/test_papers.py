@@ -142,6 +142,20 @@ def test_no_two_pictures_have_the_same_name(commands):
     assert len(pictures) > 10 and len(set(pictures)) == len(pictures)
 
 
+# ---- citations
+
+def test_every_paper_that_a_network_or_the_page_cites_is_cited_in_full():
+    in_full = (ROOT / 'CITATION.cff').read_text(encoding='utf-8')
+    known = set(re.findall(r'arxiv\.org/abs/(\S+)', in_full))
+    number = r'\b\d{4}\.\d{5}\b'
+    on_page = set(re.findall(number, PAGE))
+    in_headers = [set(re.findall(rf'arXiv:\s*({number})', file.read_text(encoding='utf-8')))
+                  for file in ROOT.glob('model_*.py')]
+    assert in_headers.count(set()) == 1  # GPT-2 is not on arXiv
+    assert on_page | set().union(*in_headers) <= known and len(on_page) > 8
+    assert in_full.count('given-names') == in_full.count('family-names')
+
+
 # ---- what the rows say is what the papers' tables say
 
 @pytest.mark.slow
