@@ -158,36 +158,33 @@ def test_every_paper_that_a_network_or_the_page_cites_is_cited_in_full():
 
 # ---- what the rows say is what the papers' tables say
 
+def values_of(words):
+    """{name: value} of the settings of a command of train.py."""
+    values, model = built(*with_paths(words)[1:])
+    return vars(model.config) | values
+
+
+def trained(commands, section, item, *names):
+    """{the values of these settings} of the runs of an item's rows."""
+    runs = [values_of(words) for cell, words in commands[section] if cell.startswith(item) and words[0] == 'train.py']
+    return {tuple(values[name] for name in names) for values in runs}
+
+
 @pytest.mark.slow
 def test_ablations_have_the_papers_settings(commands):
-    def found(section, item, *names):
-        rows = [words for cell, words in commands[section] if cell.startswith(item) and words[0] == 'train.py']
-        return {tuple(float(built_settings(words)[name]) for name in names) for words in rows}
-
-    def built_settings(words):
-        values, model = built(*with_paths(words)[1:])
-        return vars(model.config) | values
-
-    default = (150, 0.5, 2.4e-4, 0.1, 0.1)  # epochs, decay, rate, eta, lambda
-    table_2 = {(150, 0.5, 2.4e-4, 0.02, 0.1), (150, 0.5, 2.4e-4, 0.5, 0.1), (150, 0.5, 2.4e-4, 0.1, 0.02),
-               (150, 0.5, 2.4e-4, 0.1, 0.5), (90, 0.5, 2.4e-4, 0.1, 0.1), (300, 0.5, 2.4e-4, 0.1, 0.1),
-               (150, 1.0, 2.4e-4, 0.1, 0.1), (150, 0.05, 2.4e-4, 0.1, 0.1), (150, 0.5, 4.8e-4, 0.1, 0.1),
-               (150, 0.5, 1.2e-4, 0.1, 0.1)}
     names = ('epochs', 'weight_decay', 'learning_rate', 'eta', 'lam')
-    assert found(CRATE, 'Table 2', *names) == table_2
-    assert default in {tuple(float(built_settings(words)[name]) for name in names)
-                       for cell, words in commands[CRATE] if cell == 'Table 1, ImageNet' and 'crate' in words[1]}
-    assert found(MAE, 'Table 5', 'lam', 'mask_ratio') == {(5, 0.25), (5, 0.5), (5, 0.9)}
-    assert found(MAE, 'Table 6', 'lam', 'mask_ratio') == {(0.1, 0.75)}
-    assert found(MAE, 'Figure 5', 'lam', 'mask_ratio') == {(5, 0.75)}  # the third network of Tables 5 and 6
-
-    grid = set(itertools.product((5e-5, 1e-4, 2e-4, 4e-4), (5, 10, 50), (32, 16), (0, 1)))
-    grid = {(*point, attn, data) for *point, depth, attn in grid for data in ('linear', 'sparse_linear')
-            if (depth, attn) != (16, 0)}  # GPT-2 has 16 layers of MHSA
-    assert {(s['learning_rate'], s['grad_clip'], int(s['attn'] == 'mhsa'), s['dataset'], s['n_layer'])
-            for cell, words in commands[AOT] if cell == 'appendix B.2' for s in [built_settings(words)]} == {
-        (rate, clip, attn, data, depth) for rate, clip, attn, data in grid
-        for depth in ((32, 16) if attn else (32,))}
+    assert trained(commands, CRATE, 'Table 2', *names) == {
+        (150, 0.5, 2.4e-4, 0.02, 0.1), (150, 0.5, 2.4e-4, 0.5, 0.1), (150, 0.5, 2.4e-4, 0.1, 0.02),
+        (150, 0.5, 2.4e-4, 0.1, 0.5), (90, 0.5, 2.4e-4, 0.1, 0.1), (300, 0.5, 2.4e-4, 0.1, 0.1),
+        (150, 1.0, 2.4e-4, 0.1, 0.1), (150, 0.05, 2.4e-4, 0.1, 0.1), (150, 0.5, 4.8e-4, 0.1, 0.1),
+        (150, 0.5, 1.2e-4, 0.1, 0.1)}
+    for item, expected in {'Table 5': {(5, 0.25), (5, 0.5), (5, 0.9)}, 'Table 6': {(0.1, 0.75)},
+                           'Figure 5': {(5, 0.75)}}.items():  # whose network is the third of Tables 5 and 6
+        assert trained(commands, MAE, item, 'lam', 'mask_ratio') == expected
+    grid = itertools.product((5e-5, 1e-4, 2e-4, 4e-4), (5, 10, 50), ('linear', 'sparse_linear'))
+    networks = (('mssa', 32), ('mhsa', 32), ('mhsa', 16))
+    assert trained(commands, AOT, 'appendix B.2', 'learning_rate', 'grad_clip', 'dataset', 'attn', 'n_layer') == {
+        (*point, *network) for point, network in itertools.product(grid, networks)}
 
 
 def test_transfer_and_probes_are_on_four_datasets(commands):
