@@ -1,6 +1,7 @@
 """CRATE-alpha: CRATE with a richer sparse coding step, which scales to large networks and data.
 
-    Yang, Li, Pai, Zhou, Ma, Yu, Xie. "Scaling White-Box Transformers for Vision", NeurIPS 2024.
+    Jinrui Yang, Xianhang Li, Druv Pai, Yuyin Zhou, Yi Ma, Yaodong Yu, Cihang Xie. "Scaling
+    White-Box Transformers for Vision", NeurIPS 2024, arXiv:2405.20299.
 
 The idea. A layer of CRATE (`model_crate.py`) compresses the tokens, then makes them sparse.
 CRATE-alpha keeps the first step. Its second step computes sparse codes A of the tokens in a
@@ -51,7 +52,8 @@ the classifier too.)
 Text (`image_size=0`). The network predicts the next token, so a token takes nothing from later
 ones. With decoupled=False and skip=False this is CRATE-LM:
 
-    Bai, Ma. "Improving Neuron-level Interpretability with White-box Language Models", CPAL 2025.
+    Hao Bai, Yi Ma. "Improving Neuron-level Interpretability with White-box Language Models",
+    CPAL 2025, arXiv:2410.16443.
 
 The outputs are those of its code (github.com/crate-lm/crate-lm). As in CRATE on text
 (model_crate.py), W has a bias, the map to the vocabulary is the token embedding, and all weights

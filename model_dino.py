@@ -1,10 +1,11 @@
 """DINO: a network of pictures teaches itself, without labels.
 
-    Caron, Touvron, Misra, Jegou, Mairal, Bojanowski, Joulin. "Emerging Properties in
-    Self-Supervised Vision Transformers", ICCV 2021. Equation numbers refer to it. The longer paper
-    on CRATE (model_crate.py) trains CRATE in this way ("CRATE-DINO").
-    SimDINO: Wu, Zhang, Pai, Wang, Singh, Yang, Gao, Ma. "Simplifying DINO via Coding Rate
-    Regularization", ICML 2025.
+    Mathilde Caron, Hugo Touvron, Ishan Misra, Hervé Jégou, Julien Mairal, Piotr Bojanowski, Armand
+    Joulin. "Emerging Properties in Self-Supervised Vision Transformers", ICCV 2021,
+    arXiv:2104.14294. Equation numbers refer to it. By its table of contents, the longer paper on
+    CRATE (model_crate.py) trains CRATE in this way ("CRATE-DINO"); we did not have that section.
+    SimDINO: Ziyang Wu, Jingyuan Zhang, Druv Pai, XuDong Wang, Chandan Singh, Jianwei Yang, Jianfeng
+    Gao, Yi Ma. "Simplifying DINO via Coding Rate Regularization", ICML 2025, arXiv:2502.10385.
 
 The idea. A student and a teacher are two networks of the same form, which look at crops of a
 picture. The teacher sees two large crops. The student sees these two and some small ones. From each

@@ -1,9 +1,10 @@
 """ToST, the token statistics transformer: attention that compares no tokens, so that its cost is
 linear in their number.
 
-    Wu, Ding, Lu, Pai, Zhang, Wang, Yu, Ma, Haeffele. "Token Statistics Transformer: Linear-Time
-    Attention via Variational Rate Reduction", ICLR 2025. The derivation is section 4.3.2 of the
-    authors' textbook (Buchanan et al.).
+    Ziyang Wu, Tianjiao Ding, Yifu Lu, Druv Pai, Jingyuan Zhang, Weida Wang, Yaodong Yu, Yi Ma,
+    Benjamin D. Haeffele. "Token Statistics Transformer: Linear-Time Attention via Variational Rate
+    Reduction", ICLR 2025, arXiv:2412.17810. The derivation is section 4.3.2 of the authors'
+    textbook (Buchanan, Pai, Wang, Ma, 2025).
 
 The idea. Tokens that lie close to K subspaces have a small coding rate R^c (model_crate.py). The
 attention of CRATE is derived from a gradient step on R^c, and compares all pairs of tokens. ToST

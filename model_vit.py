@@ -1,7 +1,10 @@
 """ViT, the vision transformer with which CRATE is compared: attention, then an MLP.
 
-    Dosovitskiy et al. "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
-    ICLR 2021. The sizes tiny, small and base are those of DeiT (Touvron et al., ICML 2021).
+    Alexey Dosovitskiy, Lucas Beyer, Alexander Kolesnikov, Dirk Weissenborn, Xiaohua Zhai, Thomas
+    Unterthiner, Mostafa Dehghani, Matthias Minderer, Georg Heigold, Sylvain Gelly, Jakob Uszkoreit,
+    Neil Houlsby. "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
+    ICLR 2021, arXiv:2010.11929. The sizes tiny, small and base are those of DeiT (Touvron et al.,
+    ICML 2021, arXiv:2012.12877).
 
 A layer of ViT was found by experiments. Nobody knows an objective that it optimizes:
 

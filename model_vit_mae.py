@@ -1,7 +1,7 @@
 """ViT-MAE, the masked autoencoder with which CRATE-MAE is compared, made of layers of ViT.
 
-    He, Chen, Xie, Li, Dollar, Girshick. "Masked Autoencoders Are Scalable Vision Learners",
-    CVPR 2022.
+    Kaiming He, Xinlei Chen, Saining Xie, Yanghao Li, Piotr Dollár, Ross Girshick. "Masked
+    Autoencoders Are Scalable Vision Learners", CVPR 2022, arXiv:2111.06377.
 
 Most patches of a picture are hidden. The encoder sees the visible patches alone, so it has little
 to compute. Before the decoder, a learned mask token takes the place of each hidden patch. The

@@ -58,6 +58,7 @@ class TrainConfig:
     overwrite: bool = False                 # replace a run that out_dir already holds
     init_from: str = 'scratch'              # scratch, resume, or a run directory to fine-tune
     new_head: bool = False                  # fine-tune with a fresh classifier
+    new_norm: bool = False                  # and with a fresh LayerNorm before it
     seed: int = 1337                        # of weights, batches and dropout
     batch_size: int = 12                    # sequences or pictures in a forward pass
     gradient_accumulation_steps: int = 1    # forward passes in a step, over all processes
@@ -77,7 +78,7 @@ class TrainConfig:
     ema: float = 0.0                        # decay of an average of the weights; 0: no average
 
     # learning-rate schedule
-    schedule: str = 'cosine'                # after the warm-up: cosine, linear or constant
+    schedule: str = 'cosine'                # cosine, linear, constant; as CRATE: cosine_from_start
     warmup_iters: int = 100                 # steps of linear warm-up
     warmup_epochs: float = 0.0              # warm-up in passes over the data; 0: warmup_iters
     lr_decay_iters: int = 0                 # step at which min_lr is reached; 0: max_iters
@@ -542,15 +543,20 @@ def sample_of(model, task, device, seed):
 
 def learning_rate_factor(c, step):
     """The share of the peak learning rate at a step: a linear warm-up, then what the schedule says,
-    down to min_lr or constant."""
+    down to min_lr or constant. With cosine_from_start the cosine begins at step 0, and the smaller
+    one of warm-up and cosine counts."""
+    warmup = (step + 1) / (c.warmup_iters + 1)
+    last_decay_step = c.lr_decay_iters or c.max_iters
+    lowest = c.min_lr / c.learning_rate
+    if c.schedule == 'cosine_from_start':
+        fraction = min(1.0, step / max(1, last_decay_step))
+        return min(warmup, cosine(1.0, lowest, fraction))
     if step < c.warmup_iters:
-        return (step + 1) / (c.warmup_iters + 1)
+        return warmup
     if c.schedule == 'constant':
         return 1.0
-    last_decay_step = c.lr_decay_iters or c.max_iters
     decay_iters = max(1, last_decay_step - c.warmup_iters)
     fraction = min(1.0, (step - c.warmup_iters) / decay_iters)
-    lowest = c.min_lr / c.learning_rate
     if c.schedule == 'cosine':
         return cosine(1.0, lowest, fraction)
     return lowest + (1 - lowest) * (1 - fraction)

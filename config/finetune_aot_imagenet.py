@@ -15,7 +15,7 @@ init_from = 'out/aot_imagenet21k'
 new_head = True  # ImageNet-1K has other classes
 label_smoothing = 0.1
 
-epochs = 50
+epochs = 50  # with the 5 of warm-up of config/base/imagenet.py, as in CRATE; the paper gives none
 learning_rate = 5e-4
 weight_decay = 0.3
 randaugment_n = 2

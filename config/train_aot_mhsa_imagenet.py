@@ -18,6 +18,7 @@ n_layer = 24
 n_embd = 384
 n_head = 6
 
+# warm-up and schedule are CRATE's, as the paper gives none
 learning_rate = 5e-4
 weight_decay = 0.1
 randaugment_n = 2

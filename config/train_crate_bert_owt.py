@@ -1,5 +1,6 @@
-# CRATE-BERT on OpenWebText: every token sees every other, and the network predicts hidden tokens
-# (JMLR version of the CRATE paper, Appendix C.4). This file is Base.
+# CRATE-BERT on OpenWebText: every token sees every other, and the network predicts hidden tokens.
+# The contents of the JMLR version of the CRATE paper name CRATE-BERT (Appendix C.4), but we did not
+# have that part. This file has the layers and widths of BERT-Base.
 #
 #   python prepare/openwebtext.py
 #   python train.py config/train_crate_bert_owt.py  # on one GPU
@@ -9,8 +10,8 @@
 # The other size needs these flags:
 #   Medium   --n_layer=8 --n_embd=512 --n_head=8 --out_dir=out/crate_bert_medium_owt
 #
-# Text and tokens are GPT-2's, as in CRATE-GPT, where the paper uses BERT's. The training settings
-# are those of the other OpenWebText runs, not the paper's. Sequences have 512 tokens, as in BERT.
+# Text, tokens and training settings are those of the other OpenWebText runs. Sequences have 512
+# tokens, as in BERT.
 #
 # hardware   GPUs of 80 GB; with fewer than eight, the same global batch takes longer
 # minutes    not run here

@@ -1,6 +1,5 @@
 # CRATE-BERT on the source code of Python's standard library, read as bytes: every byte sees every
-# other, and the network predicts the hidden ones. A small version of CRATE-BERT in the JMLR version
-# of the CRATE paper (Appendix C.4).
+# other, and the network predicts the hidden ones. A small version of train_crate_bert_owt.py.
 #
 #   python train.py config/train_crate_bert_stdlib.py    # prepares its data; nothing is downloaded
 #   python sample.py --ckpt=out/crate_bert_stdlib --start="for i in ran[MASK]e(10):"

@@ -1,6 +1,7 @@
-# CRATE-GPT Base on OpenWebText: CRATE's layers with causal attention (JMLR version of the CRATE
-# paper, Appendix C.4). The network is the authors' released one. They trained it by nanoGPT's
-# script, and the settings here are nanoGPT's, as in the other OpenWebText runs.
+# CRATE-GPT Base on OpenWebText: CRATE's layers with causal attention. The network is the authors'
+# released one. They trained it by nanoGPT's script, and the settings here are nanoGPT's, as in the
+# other OpenWebText runs. (The contents of the JMLR version of the CRATE paper name CRATE-GPT,
+# Appendix C.4; we did not have that part.)
 #
 #   python prepare/openwebtext.py
 #   python train.py config/train_crate_owt.py  # on one GPU

@@ -1,6 +1,6 @@
 # CRATE-GPT, which is CRATE with causal attention, on characters of tiny Shakespeare: about as many
-# parameters as train_aot_shakespeare_char.py and the same budget. A small version of CRATE-GPT in
-# the JMLR version of the CRATE paper (Appendix C.4).
+# parameters as train_aot_shakespeare_char.py and the same budget. A small version of
+# train_crate_owt.py.
 #
 #   python prepare/shakespeare_char.py
 #   python train.py config/train_crate_shakespeare_char.py

@@ -5,7 +5,8 @@ from engine.muon import with_averages
 
 
 class Lion(torch.optim.Optimizer):
-    """Lion, "Symbolic Discovery of Optimization Algorithms" (Chen et al. 2023), Algorithm 2.
+    """Lion, "Symbolic Discovery of Optimization Algorithms" (Chen et al. 2023,
+    arXiv:2302.06675), Algorithm 2.
 
     The step is the sign of an average of momentum and gradient, so every weight moves by lr. Weight
     decay is decoupled. lr: step size, usually 3 to 10 times smaller than AdamW's. betas: of the

@@ -1,4 +1,5 @@
-"""Muon, for --optimizer=muon, and what Lion shares with it. Other runs do not load this."""
+"""Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), for --optimizer=muon, and what Lion
+shares with it. Other runs do not load this."""
 from collections import defaultdict
 
 import torch

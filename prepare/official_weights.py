@@ -27,7 +27,7 @@ from engine.settings import cast_size, read_file
 POSITIONS = 'pos_embedding', 'decoder_pos_embed', 'pos_embed'
 VIEWS = {'crate_alpha': {'eval_crop': 1.0}}  # what their evaluation sees, where not our default
 # in config/base/transfer.py
-NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'image_size', 'label_smoothing'
+NOT_OF_TRAINING = 'model', 'init_from', 'new_head', 'new_norm', 'image_size', 'label_smoothing'
 
 
 def network_of(weights, args):

@@ -120,7 +120,8 @@ def network_settings(model, values, *classes):
 def check_config(c):
     """Raises Mistake for a value of a TrainConfig that makes no sense."""
     settings.check_ranges(c, RANGES)
-    settings.take_choices(c, optimizer=optim.NAMES, schedule=('cosine', 'linear', 'constant'),
+    settings.take_choices(c, optimizer=optim.NAMES,
+                          schedule=('cosine', 'linear', 'constant', 'cosine_from_start'),
                           compile=('auto', 'true', 'false'))
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr '

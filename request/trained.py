@@ -17,8 +17,8 @@ from weights.surgery import load_model
 # what a resumed run must keep, besides the settings of its network
 FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'new_head'}
 # what a fine-tuned run does not take over from the run before it
-NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'compile', 'target_loss',
-                 'wandb_run_name', 'device', 'workers'}
+NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'new_norm', 'compile',
+                 'target_loss', 'wandb_run_name', 'device', 'workers'}
 # settings of runs by earlier versions that no longer exist
 GONE = {'fsdp'}
 
@@ -151,7 +151,10 @@ def trained_network(request, meta, folder):
         changes = {'num_classes': len(meta['classes'])} | changes
     elif classifies:
         check_classes(run, meta['classes'], folder)
-    return load_model(run, new_head, **changes)
+    model = load_model(run, new_head, **changes)
+    if new_head and request.config.new_norm:
+        model.read.norm.reset_parameters()
+    return model
 
 
 # ---- programs that look at a trained network -----------------------------------------------------

@@ -12,10 +12,11 @@ network's pictures is shortened before it comes here; see cut.
 
 The crops are those of torchvision's RandomResizedCrop, but their sides need not be whole pixels.
 Crop, flip and RandAugment's five geometric operations (tasks/randaugment.py) are multiplied into
-one matrix, and the picture is interpolated once. This differs from RandAugment in two ways. All
-geometric operations come before the colour operations, whatever order was drawn. And where a
-geometric operation uncovers an area, it shows what the picture has there beyond its crop; only
-beyond the border of the picture it shows one fixed colour.
+one matrix, and the picture is interpolated once. This differs from torchvision's RandAugment in
+three ways. All geometric operations come before the colour operations, whatever order was drawn.
+They interpolate linearly, and do not take the nearest pixel. And where a geometric operation
+uncovers an area, it shows what the picture has there beyond its crop; only beyond the border of the
+picture it shows one fixed colour.
 """
 import dataclasses
 

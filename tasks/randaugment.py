@@ -1,10 +1,11 @@
-"""RandAugment's 14 operations (Cubuk et al. 2020), each of which is drawn equally often. They work
-on a batch at a time, on the device.
+"""The 14 operations of torchvision's RandAugment (Cubuk et al. 2020, arXiv:1909.13719), each of
+which is drawn equally often. They work on a batch at a time, on the device.
 
 They compute what Pillow computes. A magnitude says how strong they are, and its meaning depends on
 the scale. The scale 'torchvision' counts to 30, as torchvision's RandAugment does; the authors of
 CRATE fine-tune with two operations at magnitude 14 of 30. The scale 'timm' counts to 10, as the
-file does that the paper names; there a magnitude above 10 means 10.
+file does that the paper names; there a magnitude above 10 means 10. It has timm's strengths and
+colour alone: timm draws from other operations, and applies each one half of the time.
 """
 import math
 

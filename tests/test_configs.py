@@ -131,7 +131,7 @@ def shape(n_layer, n_embd, n_head, **more):
 def supervised(learning_rate, weight_decay, batch, warmup_epochs, epochs, label_smoothing, randaugment_n, **more):
     return more | dict(learning_rate=learning_rate, weight_decay=weight_decay, batch=batch, epochs=epochs,
                        warmup_epochs=warmup_epochs, label_smoothing=label_smoothing, randaugment_n=randaugment_n,
-                       optimizer='lion', schedule='cosine', image_size=224, patch_size=16, flip=True)
+                       optimizer='lion', schedule='cosine_from_start', image_size=224, patch_size=16, flip=True)
 
 
 OWT = dict(tokens=491_520, learning_rate=6e-4, min_lr=6e-5, beta1=0.9, beta2=0.95, weight_decay=0.1, grad_clip=1.0,
@@ -139,7 +139,7 @@ OWT = dict(tokens=491_520, learning_rate=6e-4, min_lr=6e-5, beta1=0.9, beta2=0.9
 MASKED = dict(batch=4096, mask_ratio=0.75, optimizer='adamw', image_size=224, patch_size=16, flip=True)
 TRANSFER = dict(model='crate', optimizer='adamw', learning_rate=5e-5, weight_decay=0.01, image_size=224,
                 randaugment_n=2, randaugment_m=14, warmup_epochs=0, schedule='cosine', label_smoothing=0,
-                crop_scale=0.08, eval_view='squash', randaugment_scale='torchvision')
+                crop_scale=0.08, eval_view='squash', randaugment_scale='torchvision', new_norm=True)
 CRATE_MASKED = MASKED | dict(lam=0.5, eta=0.1, learning_rate=3e-5, weight_decay=0.1, randaugment_n=2, randaugment_m=14)
 PAPERS = {  # settings in the papers; models/test_fresh.py counts the parameters
     'train_aot_owt': OWT | shape(24, 1024, 16), 'train_aot_owt Medium': OWT | shape(36, 1280, 20),

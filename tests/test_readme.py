@@ -1,4 +1,4 @@
-"""Every command of the README and of docs/ runs, at toy size, and those of docs/papers.md are accepted."""
+"""Every command of the README and of docs/ runs, at toy size; test_papers.py has those of docs/papers.md."""
 import hashlib
 import io
 import re
@@ -14,7 +14,6 @@ import torch
 from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, run_here, save_run, save_text,
                      split_text, text_network)
 from PIL import Image
-from test_configs import RUNS, accepted, built, run
 from test_pages import PAGES, README, commands
 
 from analysis import assets, denoising
@@ -173,21 +172,3 @@ def test_readmes_own_text_is_learned_resumed_and_fine_tuned(tmp_path):
     begun = read_weights(ROOT / 'trained' / 'aot_stdlib' / 'best.safetensors')[0]
     tuned = read_weights(tmp_path / 'out' / 'tuned' / 'best.safetensors')[0]
     assert all(not torch.equal(begun[name], tuned[name]) for name in begun)
-
-
-# ---- docs/papers.md: what reproduces each table and figure
-
-TABLES = (ROOT / 'docs' / 'papers.md').read_text(encoding='utf-8').split('\n## Every table')[1].split('\n## ')[0]
-
-
-@pytest.mark.slow
-def test_commands_of_papers_are_accepted_and_look_at_runs_that_others_make():
-    made, seen = {built(*run(name, label))[0]['out_dir'] for name, label in RUNS}, set()
-    for command in re.findall(r'`(python [^`]+)`', TABLES):
-        accepted(command)
-        made |= set(re.findall(r' --out_dir=(\S+)', command))
-        seen |= set(re.findall(r'\bout/\w+', re.sub(r' --out\S*', '', command)))
-    assert len(seen) > 10 and seen <= made
-    for flag in re.findall(r'`(--[^`]+)`', TABLES):  # which stand alone, for the command before them
-        scores = flag.startswith(('--split', '--ckpt'))
-        accepted(f'python {"eval.py" if scores else "train.py config/train_crate_imagenet.py"} {flag}')

@@ -15,7 +15,7 @@ min_lr = 0.0
 beta1, beta2 = 0.9, 0.99
 weight_decay = 0.5
 grad_clip = 0.0
-schedule = 'cosine'
+schedule = 'cosine_from_start'  # the curve of the authors' script
 
 crop_scale = 0.08  # random crops and flips, nothing else
 flip = True

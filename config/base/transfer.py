@@ -9,6 +9,7 @@
 model = 'crate'
 init_from = 'out/crate_imagenet'
 new_head = True  # the new dataset has other classes
+new_norm = True  # the authors' script loads no part of the classifier
 image_size = 224
 label_smoothing = 0.0  # whatever the weights were trained with
 

@@ -86,3 +86,19 @@ def test_schedules():
     for schedule in ('cosine', 'linear'):
         assert at(60, schedule) == pytest.approx(0.55) and at(110, schedule) == at(1000, schedule) == pytest.approx(0.1)
     assert at(1000, 'constant') == 1 and at(35, 'cosine') == pytest.approx(0.868198) and at(35, 'linear') == 0.775
+
+
+def test_a_cosine_from_the_start_is_held_down_by_the_warm_up_and_is_never_late():
+    """As in the script of CRATE's authors: 150 epochs, of which 20 warm up."""
+    def rates(schedule, warmup, lowest=0.0):
+        c = TrainConfig(schedule=schedule, warmup_iters=warmup, max_iters=150, learning_rate=2.0, min_lr=lowest)
+        return [learning_rate_factor(c, step) for step in range(151)]
+
+    warm, without_warmup, later = rates('cosine_from_start', 19), rates('cosine', 0), rates('cosine', 19)
+    assert warm[:19] == pytest.approx([epoch / 20 for epoch in range(1, 20)])
+    assert warm[20:] == without_warmup[20:] and max(warm) < max(later) == 1
+    assert warm[75] == pytest.approx(0.5) and warm[150] == pytest.approx(0, abs=1e-9)
+    assert rates('cosine_from_start', 0) == without_warmup
+    assert rates('cosine_from_start', 19, lowest=0.5)[150] == 0.25
+    too_long = rates('cosine_from_start', 300)
+    assert too_long[:20] == rates('constant', 300)[:20] and too_long[-1] == pytest.approx(0, abs=1e-9)

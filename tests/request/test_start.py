@@ -145,6 +145,27 @@ def test_a_new_head_is_fresh_learns_and_stays(dataset, count, picture_run, tmp_p
     assert equal(weights(tmp_path / 'b'), weights(out, 'best'))
 
 
+@pytest.mark.parametrize('kind, model', [('pictures', 'crate'), ('crate_mae', 'crate'), ('vit_mae', 'vit')])
+def test_the_norm_before_a_new_head_is_fresh_where_one_asks_for_it(kind, model, words_of, quads, tmp_path):
+    go(*words_of(kind), '--keep_checkpoints=true', f'--out_dir={tmp_path}/a')
+    patch_size = config_of(tmp_path / 'a')['patch_size'][0]
+    words = [*quads, f'--model={model}', f'--patch_size={patch_size}', '--new_head=true',
+             f'--init_from={tmp_path}/a/step_6.safetensors']
+    go(*words, '--max_iters=0', f'--out_dir={tmp_path}/kept')
+    go(*words, '--max_iters=0', '--new_norm=true', f'--out_dir={tmp_path}/fresh')
+    kept, fresh = weights(tmp_path / 'kept', 'best'), weights(tmp_path / 'fresh', 'best')
+    norm = {'read.norm.weight': torch.ones(16), 'read.norm.bias': torch.zeros(16)}
+    assert not equal(kept, fresh) and equal(kept | norm, fresh)
+
+    go(*words, '--max_iters=3', '--new_norm=true', '--keep_checkpoints=true', f'--out_dir={tmp_path}/b')
+    learned = weights(tmp_path / 'b')
+    assert not torch.equal(learned['read.norm.bias'], torch.zeros(16))
+    go('--init_from=resume', f'--out_dir={tmp_path}/b')  # a run that goes on keeps what it learned
+    assert equal(weights(tmp_path / 'b'), learned)
+    go(f'--init_from={tmp_path}/b/step_3.safetensors', f'--out_dir={tmp_path}/c', '--max_iters=0')
+    assert equal(weights(tmp_path / 'c', 'best'), weights(tmp_path / 'b', 'step_3'))
+
+
 def test_a_run_without_a_config_brings_its_recipe(picture_run, pictures_data, tmp_path):
     go(f'--init_from={picture_run}', f'--out_dir={tmp_path}/a', '--max_iters=4', '--learning_rate=1e-4', '--min_lr=0')
     changed = {'init_from': str(picture_run), 'out_dir': f'{tmp_path}/a', 'max_iters': 4, 'learning_rate': 1e-4}
