@@ -9,7 +9,8 @@ import torch
 def attention_weights(Z: torch.Tensor, U: torch.Tensor, causal: bool) -> torch.Tensor:
     """How much each token takes from each other one, in each head: the softmax of eq. (11), of
     scores divided by sqrt(p). Z (B, N, d); U (K, d, p). Returns (B, K, N, N): row n is the token
-    that looks, and sums to 1. With causal, token n gets nothing from tokens n + 1, n + 2, .."""
+    that looks, and sums to 1. With causal, token n gets nothing from tokens n + 1, n + 2, ..
+    Scores may be as large as 1000."""
     raise NotImplementedError
 
 
