@@ -211,19 +211,21 @@ def results_of(mistake, asked):
 
 def diagnosis(asked, results):
     """The name of the mistake that gives the same results on all inputs, or ''. Mistakes in other
-    functions come second: the student's function may call these, or have their lines in it."""
+    functions come second: the student's function may call these, or have their lines in it. Of
+    several results, of which some are right, the wrong ones alone come last."""
     if any(problem_of(asked, i, yours) for i, yours in enumerate(results[:asked['again']])):
         results = results[:asked['again']]  # the other inputs show special mistakes alone
-    places = wrong_places(asked, results)
-    if not places:  # the numbers are right, and the problem is float32
+    wrong = wrong_places(asked, results)
+    if not wrong:  # the numbers are right, and the problem is float32
         return ''
-    for mistakes in asked['mistakes']:
+    own, elsewhere = asked['mistakes']
+    for mistakes, places in ((own, [None]), (elsewhere, [None]), (own, wrong)):
         names = []
         for name, mistake in mistakes:
             if name not in names and gives(mistake, asked, results, places):
                 names.append(name)
         if names:
-            return 'one of: ' * (len(names) > 1) + ' | '.join(names)
+            return ('one of: ' if len(names) > 1 else '') + ' | '.join(names)
     return ''
 
 

@@ -435,7 +435,7 @@ def call_network(Network, call, seen, file):
         seen_here = {}
         seen['sizes'].append(seen_here)
         torch.manual_seed(seed)
-        try_network(Network, module.Config(**sizes), x, y, seen_here)
+        try_network(Network, module.Config(**sizes), x.clone(), y, seen_here)
 
 
 def try_network(Network, config, x, y, seen):

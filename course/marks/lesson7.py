@@ -44,7 +44,7 @@ def maps(seed):
 
 def equal_patches():
     """Maps of equal patches, of which `top_mass` may keep any, but no more than needed."""
-    return [(torch.full((N,), 1 / N, dtype=torch.float64), share) for N, share in EQUAL_PATCHES]
+    return [(torch.full((1, 1, N), 1 / N, dtype=torch.float64), share) for N, share in EQUAL_PATCHES]
 
 
 def masks(seed):
