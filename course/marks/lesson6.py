@@ -93,10 +93,18 @@ def loss_inputs(seed):
     return pred, target, hidden
 
 
+def round_trips(seed):
+    """(Z (B, N, d), U (K, d, p), steps)"""
+    B, N, K, p, d = of_size(SIZES, seed)
+    randn = normal(seed)
+    return randn(B, N, d), randn(K, d, p) / d ** 0.5, of_size((3, 2, 5), seed)
+
+
 EXERCISES = [
     Exercise('visible', noise_inputs),
     Exercise('embed', embed_inputs, gradient=(2,)),
     Exercise('decoder_layer', layer_inputs, gradient=(0, 1)),
     Exercise('targets', target_inputs),
     Exercise('masked_loss', loss_inputs, gradient=(0,)),
+    Exercise('there_and_back', round_trips),
 ]
