@@ -156,8 +156,8 @@ def try_rates(steps):
 
 
 def judge_runs():
-    """What may be said of the runs out/look_1 of lesson 7, which are CRATE's, and out/fair_own_1 and
-    so on, beside out/fair_vit_1."""
+    """What may be said of CRATE's runs out/look_1 of lesson 7, and of out/fair_own_1 and so on,
+    beside out/fair_vit_1."""
     import lab
     theirs = lab.last_losses('fair_vit')
     for name in ('look', 'fair_own'):

@@ -17,7 +17,7 @@ from nanocrate import load  # noqa: E402  (from the project, which is above)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
-from torch.nn.functional import linear, normalize  # noqa: E402
+from torch.nn.functional import normalize  # noqa: E402
 
 from analysis import layers  # noqa: E402
 from analysis.figures import DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
@@ -407,9 +407,8 @@ def lesson_6():
     x, _ = drawn_shapes(['disc', 'square', 'star', 'heart', 'bar'], seed=1)
     patches = lesson4.patches(x, PATCH, PATCH)                      # (5, 64, 48)
     noise = torch.rand(patches.shape[:2], generator=random_numbers(1))
-    keep, back = lesson6.visible(noise, 0.75)
-    hidden = back >= keep.shape[1]                                  # bool (5, 64)
-    pred = predicted_patches(model, patches, hidden)
+    hidden = model.hide(noise)                                      # bool (5, 64)
+    pred, _ = model(x, noise)                                       # (5, 64, 48)
 
     grey = torch.zeros_like(patches)
     rows = {
@@ -432,21 +431,6 @@ def lesson_6():
         guess = lesson6.masked_loss(mean_colour.expand_as(pred[i]), patches[i], hidden[i])
         panels[2, i].set_xlabel(f'error {error:.2f},\nmean colour {guess:.2f}')
     return figure
-
-
-def predicted_patches(model, patches, hidden):
-    """Patches (B, N, P), and which of them are hidden, bool (B, N) -> what the network predicts
-    for all patches, (B, N, P). The functions of lessons 4 and 6 are the network."""
-    c = model.config
-    weights = weights_of(model)
-    z = lesson6.embed(patches, hidden, lesson4.part(weights, 'embed'))
-    for i in range(c.n_layer):
-        z = lesson4.layer(z, lesson4.part(weights, f'layers.{i}'), c.n_head, c.eta, c.lam)
-    y = lesson6.norm(z, weights, 'norm')
-    for i in range(c.n_layer):
-        y = lesson6.decoder_layer(y, lesson4.part(weights, f'decoder_layers.{i}'), c.n_head)
-    y = lesson6.norm(y, weights, 'decoder_norm')
-    return linear(y, weights['pixels.weight'], weights['pixels.bias'])[:, 1:]
 
 
 # ---- lesson 7: a sceptic's eye ------------------------------------------------------------------
