@@ -162,6 +162,14 @@ def test_pages_give_minutes_for_each_function(lessons):  # noqa: F811
         assert list(mark.minutes(n)) == [exercise.name for exercise in exercises]
 
 
+def test_marking_has_new_inputs_and_those_that_show_all_mistakes(lessons):  # noqa: F811
+    exercise = exercise_of(lessons, 5, 'passing')
+    known = grade.question(exercise, 1, 5)['inputs']
+    new = grade.question(exercise, 904, 5)['inputs']
+    assert all(str(inputs) in map(str, new) for inputs in known[:3])
+    assert len(new) > len(known) and str(new[0]) not in map(str, known)
+
+
 def test_each_seed_draws_other_inputs(lessons):  # noqa: F811
     for n, exercises in lessons.items():
         for exercise in exercises:
