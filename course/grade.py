@@ -1,41 +1,51 @@
-"""Grade one file of a student. check.py starts this program in a process of its own, which may hang
-or die.
+"""Grade one file of a student: student.py calls its functions in a process of its own, and this
+module compares the numbers with those of the answers. Nothing of the student's runs here.
 
-    python grade.py LESSON FILE
-
-A student's function is compared with the answer in answers/, on the inputs of marks/lesson1.py and
-so on. tests/test_course.py holds the answers equal to our networks. A mistake is an answer in which
-a few characters are changed: a line of marks/lesson1.tsv and so on. If a mistake gives the
-student's numbers on all inputs, its name is the diagnosis.
+The answers are in answers/, the inputs in marks/lesson1.py and so on. tests/test_course.py holds
+the answers equal to our networks. A mistake is an answer in which a few characters are changed: a
+line of marks/lesson1.tsv and so on. If a mistake gives the student's numbers on all inputs, its
+name is the diagnosis. A student's copy has neither: bundle.py writes the numbers for it.
 """
-import argparse
-import contextlib
+import ast
 import copy
-import importlib.util
 import inspect
 import io
 import itertools
-import json
 import math
+import multiprocessing
 import os
+import random
 import re
+import signal
 import sys
-import traceback
-import types
+import tempfile
+import time
 import warnings
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
+
+import judges
+import student
+from student import in_words, loaded, plain, ready
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from engine.names import printable  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-SEEDS = 1, 2, 3
-TOLERANCE = 1e-7  # relative to the largest number of the expected result
+LESSONS = {int(path.stem[-1]): path for path in sorted(HERE.glob('lesson[0-9].py'))}
+SIZES = 3                       # for each function there are inputs of three sizes
+TOLERANCE = 1e-7                # relative to the largest number of the expected result
 FLOAT32_TOLERANCE = 1e-4
-MEMORY = 4 << 30  # bytes
+BYTES_OF_RESULTS = 64 << 20
 EMPTY = 'the gap is not filled in'
+START_METHOD = 'forkserver' if os.name == 'posix' else 'spawn'
+PROCESSES = multiprocessing.get_context(START_METHOD)
+PROCESSES.set_forkserver_preload(['torch'])  # read once, before any student's code runs
+# some inputs ask for the spread of a single number
+warnings.filterwarnings('ignore', r'(std|var)\(\): degrees of freedom')
 
 
 @dataclass
@@ -43,8 +53,12 @@ class Exercise:
     """A function that a student writes."""
     name: str
     inputs: object              # seed -> the arguments of the function
-    extra_check: object = None  # function -> '', or what is wrong although its numbers are right
-    judge: object = None        # function -> its verdict, where many answers are right
+    kind: str = 'numbers'       # how student.py calls it
+    gradient: tuple = ()        # places of the inputs with respect to which lessons need a gradient
+    products: int = 0           # the most products of matrices that it may take, 0 for any number
+    any_order: bool = False     # of equal numbers it may choose any
+    more: tuple = ()            # other inputs that it is given besides
+    place: int | None = None    # for these inputs only this one of several results counts
     answer: object = None       # the function in answers/
     # a mistake is (its name, the answer with this mistake in it)
     mistakes: list = field(default_factory=list)
@@ -59,6 +73,16 @@ def normal(seed):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     return randn
+
+
+def of_size(sizes, seed):
+    """The entry of a table of three sizes. Seeds 1, 4, 7 and so on have the first one."""
+    return sizes[(seed - 1) % SIZES]
+
+
+def variant(seed):
+    """A whole number for inputs that are not drawn: 0 for seeds 1 to 3, and so on, up to 6."""
+    return (seed - 1) // SIZES % 7
 
 
 # ---- mistakes -----------------------------------------------------------------------------------
@@ -92,20 +116,26 @@ def run(source, right=None):
     return names
 
 
+def source_of(lesson):
+    return (HERE / 'answers' / f'lesson{lesson}.py').read_text(encoding='utf-8')
+
+
+def mistakes_of(lesson):
+    """The rows of marks/lesson1.tsv and so on: [(function, old, new, name)]."""
+    table = (HERE / 'marks' / f'lesson{lesson}.tsv').read_text(encoding='utf-8')
+    return [line.split('\t') for line in table.splitlines()[1:]]
+
+
 def exercises(lesson):
     """The exercises of a lesson, in order, with their answers and mistakes."""
     listed = loaded(HERE / 'marks' / f'lesson{lesson}.py', f'marks{lesson}').EXERCISES
-    source = (HERE / 'answers' / f'lesson{lesson}.py').read_text(encoding='utf-8')
+    source = source_of(lesson)
     answers = run(source)
     for exercise in listed:
-        # a run for each: a student's file that gets hold of one answer reaches no other
-        exercise.answer = run(source)[exercise.name]
+        exercise.answer = answers[exercise.name]
 
-    table = (HERE / 'marks' / f'lesson{lesson}.tsv').read_text(encoding='utf-8')
-    for line in table.splitlines()[1:]:
-        changed_function, old, new, name = line.split('\t')
-        right = answers[changed_function]
-        functions = run(changed(source, changed_function, old, new), right)
+    for changed_function, old, new, name in mistakes_of(lesson):
+        functions = run(changed(source, changed_function, old, new), answers[changed_function])
         for exercise in listed:
             mistake = name, functions[exercise.name]
             if exercise.name == changed_function:
@@ -115,71 +145,123 @@ def exercises(lesson):
     return listed
 
 
-def diagnosis(exercise, results):
-    """The name of the mistake that gives the same results on all inputs, or ''. `results` is a list
-    of (inputs, the student's result). Mistakes in other functions come second: the student's
-    function may call these, or have their lines in it."""
-    if same(exercise.answer, results):  # the numbers are right, and the problem is float32
+# ---- what is asked, and what is expected --------------------------------------------------------
+
+def exam(lesson, first_seed=1):
+    """What a lesson asks of a file, and expects. A student's copy reads it from expected/.
+
+    Returns {'lesson', 'questions': a list of dicts, 'source': our answers, 'lessons': {name: our
+    answers for an earlier lesson}}. Each first_seed = 1, 4, 7 .. gives other numbers.
+    """
+    stored = HERE / 'expected' / f'lesson{lesson}.pt'
+    if stored.is_file():
+        return torch.load(stored, weights_only=True)
+    return {
+        'lesson': lesson,
+        'questions': [question(exercise, first_seed, lesson) for exercise in exercises(lesson)],
+        'source': source_of(lesson),
+        'lessons': {f'lesson{n}': source_of(n) for n in range(1, lesson)},
+    }
+
+
+def question(exercise, first_seed, lesson):
+    """An exercise as numbers, with what student.py needs to call the function."""
+    asked = {'name': exercise.name, 'kind': exercise.kind}
+    seeds = [first_seed + i for i in range(SIZES)]
+    if exercise.kind == 'network':
+        return asked | {'sizes': [exercise.inputs(seed) for seed in seeds]}
+    if exercise.kind == 'properties':
+        implementations = exercise.inputs()
+        random.Random(first_seed).shuffle(implementations)
+        names, sources = zip(*implementations)
+        return asked | {'implementations': sources, 'mistakes': names}
+
+    # then other numbers of the first sizes, and the first numbers again: what a function keeps from
+    # one call to the next gives wrong results there
+    inputs = [exercise.inputs(seed) for seed in [*seeds, first_seed + SIZES, first_seed]]
+    again = len(inputs)
+    inputs += exercise.more
+    if first_seed > 1:  # new numbers may by chance hide a mistake that the first ones show
+        inputs += [exercise.inputs(seed) for seed in (1, 2, 3)]
+    return asked | {
+        'inputs': inputs,
+        'again': again,
+        'expected': [plain(exercise.answer(*ready(copy.deepcopy(x)))) for x in inputs],
+        'parameters': list(inspect.signature(exercise.answer).parameters),
+        'gradient': exercise.gradient,
+        'gradients': [student.gradients(exercise.answer, x, exercise.gradient) for x in inputs],
+        'trains': lesson in (4, 5, 6),  # NumPy is allowed elsewhere, which has no gradients
+        'products': exercise.products,
+        'any_order': exercise.any_order,
+        'place': exercise.place,
+        'mistakes': [exercise.mistakes, exercise.mistakes_elsewhere],
+    }
+
+
+def results_of(mistake, asked):
+    """The results of a mistake on the inputs of a question, one after the other: None where it has
+    none. In a student's copy they are stored."""
+    if not callable(mistake):
+        yield from mistake
+        return
+    for inputs in asked['inputs']:
+        try:
+            yield plain(mistake(*ready(inputs)))
+        except Exception:  # a mistake that has no result for these shapes
+            yield None
+
+
+def diagnosis(asked, results):
+    """The name of the mistake that gives the same results on all inputs, or ''. Mistakes in other
+    functions come second: the student's function may call these, or have their lines in it. Of
+    several results, of which some are right, the wrong ones alone come last."""
+    if any(problem_of(asked, i, yours) for i, yours in enumerate(results[:asked['again']])):
+        results = results[:asked['again']]  # the other inputs show special mistakes alone
+    wrong = wrong_places(asked, results)
+    if not wrong:  # the numbers are right, and the problem is float32
         return ''
-    for mistakes in (exercise.mistakes, exercise.mistakes_elsewhere):
+    own, elsewhere = asked['mistakes']
+    for mistakes, places in ((own, [None]), (elsewhere, [None]), (own, wrong)):
         names = []
         for name, mistake in mistakes:
-            if name not in names and same(mistake, results):
+            if name not in names and gives(mistake, asked, results, places):
                 names.append(name)
         if names:
-            return one_of(names)
-    return diagnosis_of_wrong_results(exercise, results)
+            return ('one of: ' if len(names) > 1 else '') + ' | '.join(names)
+    return ''
 
 
-def one_of(names):
-    """The names of mistakes that give the same results, in words; '' without names."""
-    words = ' | '.join(names)
-    return f'one of: {words}' if len(names) > 1 else words
+def wrong_places(asked, results):
+    """Which of several results are wrong: [None] if all are, or if there is only one."""
+    expected = asked['expected']
+    several = isinstance(expected[0], tuple)
+    if not several or any(not is_several(yours, expected[0]) for yours in results):
+        return [None] if any(problem_of(asked, i, x) for i, x in enumerate(results)) else []
+    wrong = []
+    for place in range(len(expected[0])):
+        pairs = zip(results, expected)
+        if any(difference(yours[place], right[place]) for yours, right in pairs):
+            wrong.append(place)
+    return [None] if len(wrong) == len(expected[0]) else wrong
 
 
-def diagnosis_of_wrong_results(exercise, results):
-    """For a function that returns several things, of which some are right: the name of the mistake
-    that gives the wrong ones on all inputs, or ''."""
-    inputs, _ = results[0]
-    expected = exercise.answer(*copy.deepcopy(inputs))
-    if not isinstance(expected, tuple):
-        return ''
-    for _, yours in results:
-        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
-            return ''
-
-    wrong = {}                                          # {place: [(inputs, the student's result)]}
-    for place in range(len(expected)):
-        results_there = [(inputs, yours[place]) for inputs, yours in results]
-        if not same(result_at(place, exercise.answer), results_there):
-            wrong[place] = results_there
-    if len(wrong) == len(expected):
-        return ''
-
-    names = []
-    for name, mistake in exercise.mistakes:
-        is_same = all(same(result_at(place, mistake), wrong[place]) for place in wrong)
-        if is_same and name not in names:
-            names.append(name)
-    return one_of(names)
+def is_several(yours, expected):
+    return isinstance(yours, (tuple, list)) and len(yours) == len(expected)
 
 
-def result_at(place, function):
-    """A function that returns one of the things that another one returns."""
-    def result(*inputs):
-        return function(*inputs)[place]
-    return result
-
-
-def same(mistake, results):
-    """Whether a mistake, which changes no input, gives these results. One that raises an exception
-    does not."""
-    try:
-        for inputs, yours in results:
-            if difference(yours, mistake(*inputs)):
+def gives(mistake, asked, results, places):
+    """Whether a mistake gives these results, at these places of several results."""
+    for i, (yours, theirs) in enumerate(zip(results, results_of(mistake, asked))):
+        theirs = counting(asked, i, theirs)
+        for place in places:
+            if place is None:
+                text = difference(yours, theirs)
+            elif theirs is None:
                 return False
-    except Exception:  # a mistake that has no result for these shapes
-        return False
+            else:
+                text = difference(yours[place], theirs[place])
+            if text:
+                return False
     return True
 
 
@@ -205,18 +287,13 @@ def as_tensor(x):
     is neither a tensor nor a number."""
     if x is None:
         raise ValueError('returns None: fill in the gap')
-    if isinstance(x, np.generic):  # a number or a bool of scipy
-        x = x.item()
     if isinstance(x, (int, float)):
-        try:
-            x = torch.tensor(x, dtype=torch.float64)
-        except OverflowError:
-            raise ValueError('returns a number that is too large for float64') from None
+        x = torch.tensor(x, dtype=torch.float64)
     if not isinstance(x, torch.Tensor):
         raise ValueError(f'returns {describe(x)}, and should return a tensor')
     if x.is_complex():
         raise ValueError('returns complex numbers')
-    return x.detach().double()
+    return x.double()
 
 
 def difference(yours, expected, tolerance=TOLERANCE):
@@ -234,7 +311,7 @@ def difference(yours, expected, tolerance=TOLERANCE):
         return ''
 
     if isinstance(expected, tuple):
-        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
+        if not is_several(yours, expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'
         for i in range(len(expected)):
             text = difference(yours[i], expected[i], tolerance)
@@ -280,346 +357,290 @@ def first_place(where_true):
 
 
 def describe(x):
+    """What a result is, as student.plain leaves it: a text says what it was."""
+    if isinstance(x, str):
+        return x
     if isinstance(x, (tuple, list)):
         return f'{len(x)} things'
     return f'a {type(x).__name__}'
 
 
-# ---- float32 ------------------------------------------------------------------------------------
-
-class Float32Watch(TorchFunctionMode):
-    """Inside of `with`, it finds out where float32 tensors come from. `sources` is {id of a tensor:
-    the line of the student's file where float32 came in, with advice}."""
-
-    def __init__(self, file, dtype):
-        super().__init__()
-        self.file = file
-        self.dtype = dtype  # how the student writes the dtype of the inputs
-        self.sources = {}
-        self.tensors = []   # they stay alive, so that no new tensor gets the id of an old one
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        inputs = float32_tensors(args)
-        if inputs:
-            # blame an input that is rounded, rather than one of whole numbers, such as torch.eye
-            rounded = [x for x in inputs if not is_whole(x)]
-            source = self.sources.get(id((rounded or inputs)[0]))
+def describe_inputs(asked, i):
+    """The inputs of a call in words: Z (7, 4), eps 0.5."""
+    words = []
+    for name, value in zip(asked['parameters'], ready(asked['inputs'][i])):
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) < 4:
+            text = str(as_lists(value))
+        elif isinstance(value, torch.Tensor):
+            text = str(tuple(value.shape))
+        elif isinstance(value, float):
+            text = number(value)
+        elif isinstance(value, (int, str)):
+            text = repr(value)
         else:
-            line = last_line(traceback.extract_stack(), self.file)
-            source = line + float32_advice(function.__name__, result, self.dtype)
-        for x in float32_tensors(result):
-            self.sources.setdefault(id(x), source)
-            self.tensors.append(x)
-        return result
-
-
-def float32_source(function, inputs, file):
-    """Which line of a student's function made its result float32, and what to write instead."""
-    dtype = 'torch.float64'
-    for name, value in zip(parameter_names(function), inputs):
-        if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
-            dtype = f'{name}.dtype'
-            break
-    watch = Float32Watch(file, dtype)
-    with watch:
-        result = call_again(function, inputs)
-    _, tensor = float32_result(result)
-    general_advice = 'give new tensors, and a bool times a number, the dtype of the inputs'
-    return watch.sources.get(id(tensor)) or general_advice
-
-
-def float32_advice(call, result, dtype):
-    """What to write where a call of PyTorch makes a float32 tensor."""
-    if call in ('tensor', 'as_tensor'):
-        if result.dim() == 0:
-            return 'torch.tensor of a number makes float32: write dtype=torch.float64'
-        return ('torch.tensor of a list makes float32: write dtype=torch.float64, '
-                'or torch.stack the tensors')
-    if call in ('zeros', 'ones', 'eye', 'arange', 'empty', 'full', 'linspace', 'rand', 'randn'):
-        return f'torch.{call} makes float32: give it dtype={dtype}'
-    if call in ('float', 'to', 'type'):
-        return f'.{call} makes float32: write .to({dtype})'
-    return f'{call} of bools or whole numbers makes float32: turn them into {dtype} first'
-
-
-def float32_result(result):
-    """(its name, the tensor) of the first float32 tensor in a result; ('', None) if there is none.
-    A tensor of whole numbers does not count, because float32 does not round them."""
-    several = isinstance(result, (tuple, list))
-    results = result if several else [result]
-    for i, x in enumerate(results, 1):
-        name = f'result {i}' if several else 'the result'
-        for tensor in float32_tensors(x):
-            if not is_whole(tensor):
-                return name, tensor
-    return '', None
-
-
-def is_whole(x):
-    """Whether all numbers of a tensor are whole, which float32 does not round."""
-    return torch.equal(x, x.round())
-
-
-def float32_tensors(x):
-    return [tensor for tensor in tensors_in(x) if tensor.dtype == torch.float32]
-
-
-def tensors_in(x):
-    """The tensors in nested tuples, lists and dicts."""
-    if isinstance(x, torch.Tensor):
-        return [x]
-    if isinstance(x, dict):
-        x = list(x.values())
-    tensors = []
-    if isinstance(x, (tuple, list)):
-        for value in x:
-            tensors += tensors_in(value)
-    return tensors
-
-
-def has_float64(x):
-    """Whether a float64 tensor or a Python float is in nested tuples, lists and dicts."""
-    if isinstance(x, dict):
-        x = list(x.values())
-    if isinstance(x, (tuple, list)):
-        return any(has_float64(value) for value in x)
-    return isinstance(x, float) or getattr(x, 'dtype', None) == torch.float64
+            text = f'a {type(value).__name__}'
+        words.append(f'{name} {text}')
+    return ', '.join(words)
 
 
 # ---- one function -------------------------------------------------------------------------------
 
-def grade(exercise, function, file, seeds=SEEDS):  # bound here, out of a student's reach
-    """{'verdict', 'message', 'diagnosis'} of a student's function, which stands in `file`."""
-    results = []
-    first_problem = ''
-    for seed in seeds:
-        inputs = exercise.inputs(seed)
-        inputs_in_use = copy.deepcopy(inputs)
-        with_inputs = f'with {describe_inputs(inputs, function)}'
-        try:
-            yours = function(*inputs_in_use)
-        except BaseException as e:  # whatever a student's file does
-            if is_gap(e, function):
-                return {'verdict': 'empty', 'message': EMPTY}
-            return {'verdict': 'wrong', 'message': f'{failure(e, file)}; {with_inputs}'}
-        if yours is None or yours is Ellipsis:
-            return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
-        if as_lists(inputs_in_use) != as_lists(inputs):
+def verdict(asked, seen):
+    """{'verdict', 'message', 'diagnosis'} of what student.py has seen of a function."""
+    if seen['is_missing']:
+        message = f'there is no function {asked["name"]} in the file'
+        return {'verdict': 'missing', 'message': message}
+    if seen.get('is_gap'):
+        return {'verdict': 'empty', 'message': EMPTY}
+    if asked['kind'] == 'network':
+        return judges.network(asked, seen)
+    if asked['kind'] == 'properties':
+        return judges.properties(asked, seen)
+
+    results = [counting(asked, i, yours) for i, yours in enumerate(seen['results'])]
+    if any(yours is None for yours in results):
+        return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
+    for inputs, after in zip(asked['inputs'], seen['inputs']):
+        if as_lists(after) != as_lists(plain(inputs)):
             return {'verdict': 'wrong', 'message': 'changes its input; work on a copy'}
+    if seen.get('exception'):
+        i = min(len(results), len(asked['inputs']) - 1)
+        message = f'{seen["exception"]}; with {describe_inputs(asked, i)}'
+        return {'verdict': 'wrong', 'message': message}
 
-        expected = exercise.answer(*copy.deepcopy(inputs))
-        problem = difference(yours, expected)
-        result_name, tensor = float32_result(yours)
-        is_float32 = tensor is not None and has_float64(inputs)
-        if is_float32 and not difference(yours, expected, FLOAT32_TOLERANCE):
-            problem = f'{result_name} is float32; {float32_source(function, inputs, file)}'
-        if problem and not first_problem:
-            first_problem = f'seed {seed}: {problem}; {with_inputs}'
-        results.append((inputs, yours))
+    float32 = seen['float32'][:asked['again']]
+    problems = []
+    for yours, source in itertools.zip_longest(results, float32, fillvalue=''):
+        problems.append(problem_of(asked, len(problems), yours, source))
+    if any(problems):
+        i = next(i for i, problem in enumerate(problems) if problem)
+        message = f'call {i + 1}: {problems[i]}; with {describe_inputs(asked, i)}'
+        return {'verdict': 'wrong', 'message': message,
+                'diagnosis': diagnosis(asked, results) or what_lives_on(asked, results, i)}
+    if 0 < asked['products'] < seen['products']:
+        return {'verdict': 'wrong', 'message': f'the numbers are right, with {seen["products"]} '
+                f'products of matrices; {asked["products"]} are enough'}
 
-    if first_problem:
-        mistake = diagnosis(exercise, results)
-        if not mistake and differs_when_repeated(function, results):
-            mistake = 'random draws without a seed: each call gives other numbers'
-        return {'verdict': 'wrong', 'message': first_problem, 'diagnosis': mistake}
-    if exercise.extra_check:
-        try:
-            problem = exercise.extra_check(function)
-        except Exception as e:
-            problem = in_words(e)
-        if problem:
-            return {'verdict': 'wrong', 'message': problem}
-    return {'verdict': 'right', 'message': f'for {len(seeds)} seeds'}
-
-
-def differs_when_repeated(function, results):
-    """Whether a function gives other tensors for the same inputs when it is called again. `results`
-    is a list of (inputs, its first result)."""
-    for inputs, first_result in results:
-        result = call_again(function, inputs)
-        # compared as texts, because NaN is not equal to itself
-        new_text = str(as_lists(tensors_in(result)))
-        if result is not None and new_text != str(as_lists(tensors_in(first_result))):
-            return True
-    return False
+    missing = gradient_problem(asked, seen['gradients'])
+    if missing and asked['trains']:
+        return {'verdict': 'wrong', 'message': f'the numbers are right, but {missing}',
+                'diagnosis': 'numbers without their gradient: .item(), .detach(), no_grad or NumPy'}
+    remark = f'; {missing}, so nothing can be trained through it' if missing else ''
+    return {'verdict': 'right', 'message': f'for {len(results)} inputs{remark}'}
 
 
-def call_again(function, inputs):
-    """The result of a function that ran a moment ago; None if it raises an exception now. What it
-    prints is not counted twice."""
-    try:
-        with contextlib.redirect_stdout(Printed()):
-            return function(*copy.deepcopy(inputs))
-    except BaseException:  # whatever a student's file does
-        return None
+def problem_of(asked, i, yours, float32=''):
+    """'' if the result of call i is right, else what is wrong with it."""
+    expected = asked['expected'][i]
+    if float32 and not difference(yours, expected, FLOAT32_TOLERANCE):
+        return float32
+    text = difference(yours, expected)
+    if text or not isinstance(expected, torch.Tensor) or expected.dim() == 0:
+        return text
+    if expected.dtype == torch.bool and yours.dtype != torch.bool:
+        return f'returns {yours.dtype}, and should return torch.bool'
+    return ''
 
 
-def describe_inputs(inputs, function):
-    """The inputs of a function in words: Z (7, 4), eps 0.5."""
-    names = parameter_names(function)
-    words = []
-    for i, value in enumerate(inputs):
-        if isinstance(value, torch.Tensor):
-            text = str(tuple(value.shape))
-        elif isinstance(value, (dict, list, tuple)) or callable(value):
-            text = f'a {type(value).__name__}'
-        elif isinstance(value, float):
-            text = number(value)
-        else:
-            text = repr(value)
-        if i < len(names):
-            text = f'{names[i]} {text}'
-        words.append(text)
-    return ', '.join(words)
+def counting(asked, i, x):
+    """A result of call i. What does not count in it is as in the answer."""
+    expected = asked['expected'][i]
+    place = asked['place']
+    if i >= asked['again'] and place is not None and is_several(x, expected):
+        return (*expected[:place], x[place], *expected[place + 1:])
+    if i >= asked['again'] and asked['any_order'] and same_kind(x, expected):
+        return expected if x.sum() == expected.sum() else x
+    return x
 
 
-def parameter_names(function):
-    """The names of the parameters of a function; [] if it does not tell them."""
-    try:
-        return list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return []
+def same_kind(x, expected):
+    """Whether x is a tensor of the shape and dtype of the expected one."""
+    return isinstance(x, torch.Tensor) and (x.shape, x.dtype) == (expected.shape, expected.dtype)
 
 
-def failure(exception, file):
-    """An exception in words, with the line of the student's file that raised it."""
-    if isinstance(exception, SyntaxError) and exception.filename == str(file):
-        line = f'line {exception.lineno}: '
-    else:
-        line = last_line(traceback.extract_tb(exception.__traceback__), file)
-    return line + in_words(exception)
+def what_lives_on(asked, results, i):
+    """A diagnosis for a function that gives other results when it is called again, or ''. i is the
+    first call with a problem."""
+    last = asked['again'] - 1
+    if SIZES <= i <= last:
+        return 'something that lives on from one call to the next, such as a global or a cache'
+    # compared as texts, because NaN is not equal to itself
+    if str(as_lists(results[0])) != str(as_lists(results[last])):
+        return 'random draws without a seed: each call gives other numbers'
+    return ''
 
 
-def last_line(frames, file):
-    """'line 7: ' for the last frame that is in a file; '' if none is."""
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f'line {lines[-1]}: ' if lines else ''
+def gradient_problem(asked, gradients):
+    """'' if the gradients are those of the answer, else what is wrong with them."""
+    names = leaf_names(asked)
+    for yours, expected in zip(gradients, asked['gradients']):
+        if expected and not yours:
+            return 'it has no gradient'
+        for name, mine, right in zip(names, yours, expected):
+            if difference(mine, right, 10 * TOLERANCE):
+                kind = 'no gradient' if not mine.any() else 'a wrong gradient'
+                return f'it has {kind} with respect to {name}'
+    return ''
 
 
-def in_words(exception):
-    try:
-        text = str(exception.msg if isinstance(exception, SyntaxError) else exception)
-    except Exception:  # the exception of a student can do that
-        text = ''
-    words = ' '.join(text.split())[:200]
-    name = type(exception).__name__
-    return f'{name}: {words}' if words else name
-
-
-def is_gap(exception, function):
-    """Whether an exception is that of a gap, in the file in which a student's function or class
-    stands. A gap in a file that this one imports is none."""
-    if not isinstance(exception, NotImplementedError):
-        return False
-    try:
-        file = inspect.getfile(function)
-    except (TypeError, OSError):  # it is neither a function nor a class
-        return False
-    return traceback.extract_tb(exception.__traceback__)[-1].filename == file
+def leaf_names(asked):
+    """The names of the tensors with respect to which there are gradients."""
+    names = []
+    for i in asked['gradient']:
+        name = asked['parameters'][i]
+        value = asked['inputs'][0][i]
+        names += [f"{name}['{key}']" for key in value] if isinstance(value, dict) else [name]
+    return names
 
 
 # ---- a file -------------------------------------------------------------------------------------
 
-class Printed(io.TextIOBase):
-    """Where a student's file prints to. It counts the lines, and does not keep them."""
-    lines = 0
+def result(asked_of_lesson, file, seconds, hidden=()):
+    """The result of a file: {'lesson', 'file', 'functions', 'problem', 'printed', 'ours'}.
 
-    def write(self, text):
-        self.lines += text.count('\n')
-        return len(text)
+    'functions' is a list of {'function', 'verdict', 'message', ..}, with the verdicts right, wrong,
+    empty, missing, stopped and unchecked. 'problem' says what is wrong with the file, 'printed' is
+    the number of lines that it printed, and 'ours' whether our functions stand in for wrong ones.
+    hidden: folders that the file must not read.
+    """
+    file = Path(file).resolve()
+    deadline = time.monotonic() + seconds
+    questions = asked_of_lesson['questions']
+    written, timed_out = seen_in(asked_of_lesson, questions, file, seconds, hidden)
+    rows = [row_of(asked, written, timed_out, seconds) for asked in questions]
+
+    # a mistake is reported once, and not again in each function that calls this one
+    not_right = [row['function'] for row in rows if row['verdict'] in ('wrong', 'empty')]
+    for i, asked in enumerate(questions):
+        others = [name for name in not_right if name != asked['name'] and is_called(name, file)]
+        if rows[i]['verdict'] == 'wrong' and others and asked_of_lesson['source']:
+            left = max(1.0, deadline - time.monotonic())
+            again = seen_in(asked_of_lesson, [asked], file, left, hidden, others)
+            rows[i] = row_of(asked, *again, seconds)
+
+    problem = written['file']
+    if not problem and not written['ended'] and not written['functions']:
+        problem = 'the file ended the program'
+        if timed_out:
+            problem = (f'the file did not end within {seconds:g} s: an endless loop outside of the '
+                       'functions?')
+    return without_control({
+        'lesson': asked_of_lesson['lesson'],
+        'file': str(file),
+        'problem': problem,
+        'functions': rows,
+        'printed': written['printed'],
+        'ours': bool(asked_of_lesson['source']),
+    })
 
 
-def loaded(path, name):
-    """A Python file as a module."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def row_of(asked, written, timed_out, seconds):
+    """The verdict of one function, as a dict."""
+    name = asked['name']
+    seen = written['functions'].get(name)
+    stopped = 'ended the program'
+    if timed_out:
+        stopped = f'did not end within {seconds:g} s: an endless loop?'
+    if seen is None:
+        message = 'not checked, because the file could not be read'
+        if written['functions']:
+            message = f'not checked, because {list(written["functions"])[-1]} {stopped}'
+        return {'function': name, 'verdict': 'unchecked', 'message': message}
+    if not seen.get('ended'):
+        return {'function': name, 'verdict': 'stopped', 'message': stopped}
+    try:
+        return {'function': name} | verdict(asked, seen)
+    except Exception as e:  # numbers of a stranger, of which some cannot even be compared
+        message = f'its results cannot be compared: {in_words(e)}'
+        return {'function': name, 'verdict': 'wrong', 'message': message}
 
 
-def put_answers_in_other_lessons(lesson, file):
-    """Put our answers into the lessons that a student's file imports. The files beside this program
-    may have gaps, anybody's solutions, or a mistake that Python cannot read. With our answers the
-    verdict does not depend on them."""
-    source = Path(file).read_text(encoding='utf-8', errors='replace')
-    for path in sorted((HERE / 'answers').glob('lesson[1-9].py')):
-        name = path.stem
-        if name == f'lesson{lesson}' or name not in source:
-            continue
+def is_called(name, file):
+    """Whether a file names a function more often than where it defines it."""
+    text = file.read_text(encoding='utf-8', errors='replace')
+    return len(re.findall(rf'\b{name}\b', text)) > 1
+
+
+def alone(source, names, exercise_names):
+    """The lines of our answers that these functions need, without other exercises."""
+    tree = ast.parse(source)
+    definitions = {node.name: node for node in tree.body if hasattr(node, 'name')}
+    needed = list(names)
+    for name in needed:  # which grows in the loop
+        for node in ast.walk(definitions[name]):
+            if isinstance(node, ast.Name) and node.id in definitions:
+                if node.id not in exercise_names and node.id not in needed:
+                    needed.append(node.id)
+    kept = [node for node in tree.body if getattr(node, 'name', None) in (None, *needed)]
+    return ast.unparse(ast.Module(kept, []))
+
+
+def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
+    """(what student.py has written, whether it was stopped after so many seconds). Our functions
+    stand in place of those of the file that `replaced` names."""
+    text = file.read_text(encoding='utf-8', errors='replace')
+    names = [asked['name'] for asked in asked_of_lesson['questions']]
+    answers = asked_of_lesson['lessons'].items()
+    job = {
+        'file': str(file),
+        'lessons': {name: source for name, source in answers if name in text},
+        'replaced': replaced,
+        'ours': alone(asked_of_lesson['source'], replaced, names) if replaced else '',
+        'hidden': [str(HERE / 'answers'), str(HERE / 'marks'), *map(str, hidden)],
+    }
+    needed = ('name', 'kind', 'inputs', 'gradient', 'products', 'sizes', 'implementations')
+    calls = io.BytesIO()
+    torch.save([{key: asked[key] for key in needed if key in asked} for asked in questions], calls)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        # opened before the file runs, which may put anything else under this name
+        with open(Path(folder) / 'results', 'w+b') as results:
+            timed_out = run_student(job, calls.getvalue(), results.name, seconds)
+            return read(results), timed_out
+
+
+def run_student(job, calls, results, seconds):
+    """Run student.main in a process, and end it after so many seconds, with what it has started.
+    Returns whether it was stopped. The time counts from when PyTorch is there."""
+    reader, writer = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=student.main, args=(job, calls, results, writer))
+    process.start()
+    writer.close()
+    try:
+        reader.poll(600)        # until the process closes its end
+        process.join(seconds)   # until the process ends, whatever it has started
+        return process.exitcode is None
+    finally:  # also at Ctrl-C, which does not reach a process of another session
         try:
-            module = loaded(HERE / path.name, name)
-        except BaseException:  # whatever is in that file
-            module = types.ModuleType(name)
-            sys.modules[name] = module
-        for function_name, value in run(path.read_text(encoding='utf-8')).items():
-            if inspect.isfunction(value):
-                setattr(module, function_name, value)
+            os.killpg(process.pid, signal.SIGKILL)
+        except (AttributeError, ProcessLookupError):  # Windows has no groups; nothing is left of it
+            pass
+        process.kill()
+        process.join()
 
 
-def limit_memory():
+def read(results):
+    """What student.py has written. A stranger's file may have written anything there, so it is read
+    without pickle, up to a size; if that fails, nothing was seen."""
+    nothing = {'file': '', 'functions': {}, 'printed': 0, 'ended': False}
     try:
-        import resource
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    except (ImportError, ValueError, OSError):  # Windows has no limit, or a lower one is set
-        pass
+        size = sum(member.file_size for member in zipfile.ZipFile(results).infolist())
+        if size > BYTES_OF_RESULTS:
+            return nothing
+        results.seek(0)
+        written = torch.load(results, weights_only=True)
+        functions = {str(name): dict(seen) for name, seen in written['functions'].items()}
+        return {'file': str(written['file']), 'functions': functions,
+                'printed': int(written['printed']), 'ended': bool(written['ended'])}
+    except Exception:  # zipfile and PyTorch have a dozen kinds for a file that is broken
+        return nothing
 
 
-def verdict_of(exercise, function, file):
-    """The verdict of what stands in a student's file under the name of an exercise."""
-    if not callable(function):
-        message = f'there is no function {exercise.name} in the file'
-        return {'verdict': 'missing', 'message': message}
-    if not exercise.judge:
-        return grade(exercise, function, file)
-    try:
-        return exercise.judge(function)
-    except BaseException as e:  # whatever a student's file does
-        if is_gap(e, function):
-            return {'verdict': 'empty', 'message': EMPTY}
-        return {'verdict': 'wrong', 'message': failure(e, file)}
-
-
-def main(lesson, file):
-    out = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-    # what the student's file prints goes elsewhere, also what it prints without sys.stdout
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
-    printed = Printed()
-    sys.stdout = printed
-    sys.stderr = printed
-    warnings.simplefilter('ignore')  # those of PyTorch are no lines that the file printed
-
-    def report(**values):
-        print(json.dumps(values), file=out, flush=True)
-
-    torch.set_num_threads(1)
-    listed = exercises(lesson)
-    report(names=[exercise.name for exercise in listed])
-    put_answers_in_other_lessons(lesson, file)
-    limit_memory()
-    try:
-        module = loaded(file, 'student')
-    except BaseException as e:  # whatever a student's file does
-        report(file=failure(e, file))
-        return
-
-    for exercise in listed:
-        report(begin=exercise.name)
-        result = verdict_of(exercise, getattr(module, exercise.name, None), file)
-        # a mistake is reported once, and not again in each function that calls this one
-        if result['verdict'] in ('wrong', 'empty') and not exercise.judge:
-            setattr(module, exercise.name, exercise.answer)
-        report(function=exercise.name, **result)
-    report(end=printed.lines)
-
-
-if __name__ == '__main__':
-    sys.path.insert(1, str(HERE.parent))  # a student's network may import ours
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('lesson', metavar='LESSON', type=int)
-    parser.add_argument('file', metavar='FILE', type=Path)
-    args = parser.parse_args()
-    main(args.lesson, args.file.resolve())
+def without_control(x):
+    """A report without control characters. The names and exceptions of a student are in it, which
+    may have any."""
+    if isinstance(x, dict):
+        return {key: without_control(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [without_control(value) for value in x]
+    return printable(x) if isinstance(x, str) else x

@@ -2,6 +2,7 @@
 
     python course/lesson4.py    # each lesson's file runs its experiment, with the functions in it
 """
+import inspect
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from analysis import figures, layers  # noqa: E402  (from the project, which is 
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
-from engine.mistakes import one_line_errors  # noqa: E402
+from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
@@ -34,6 +35,14 @@ def run(main, doc):
     with one_line_errors():
         Parser(description=doc, formatter_class=Help).parse_args()
         main()
+
+
+def needs(*functions):
+    """Raises Mistake if a function of another lesson is still a gap."""
+    for function in functions:
+        if 'raise NotImplementedError' in inspect.getsource(function):
+            file = Path(inspect.getfile(function)).name
+            raise Mistake(f'{function.__name__} of {file} is a gap: fill it in first')
 
 
 # ---- data ---------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import torch
 def attention_weights(Z: torch.Tensor, U: torch.Tensor, causal: bool) -> torch.Tensor:
     """How much each token takes from each other one, in each head: the softmax of eq. (11), of
     scores divided by sqrt(p). Z (B, N, d); U (K, d, p). Returns (B, K, N, N): row n is the token
-    that looks, and sums to 1. With causal, token n gets nothing from tokens n + 1, n + 2, .."""
+    that looks, and sums to 1. With causal, token n gets nothing from tokens n + 1, n + 2, ..
+    Scores may be as large as 1000."""
     raise NotImplementedError
 
 
@@ -43,6 +44,8 @@ WIDTH = 128
 
 def main(steps=6):
     import lab
+    from lesson1 import compressed_rate_gradient
+    lab.needs(compressed_rate_gradient)
     Z, U = lab.mixture(HEADS, HEAD_DIM, TOKENS, WIDTH, delta=0.2)
     network = lab.new('crate', n_layer=1, n_head=HEADS, n_embd=WIDTH)
     first_U = network.layers[0].attn.U.weight.detach().double()         # (K p, d)

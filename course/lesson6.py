@@ -45,6 +45,14 @@ def masked_loss(pred: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) 
     raise NotImplementedError
 
 
+def there_and_back(Z: torch.Tensor, U: torch.Tensor, steps: int) -> tuple:
+    """So many steps Z + kappa MSSA(Z | U) of eq. (2.11) with kappa = 1 / steps, and then as many
+    steps Y - kappa MSSA(Y | U) of eq. (2.16). MSSA is that of lesson 2, without a mask. Z (B, N,
+    d), U (K, d, p). Returns two: the tokens after the first steps, and at the end, (B, N, d)
+    each."""
+    raise NotImplementedError
+
+
 # ---- the experiment: your network fills in what is hidden ---------------------------------------
 
 LAYERS = 2
@@ -84,7 +92,9 @@ def loss_of_hidden(weights, cut, hidden):
 
 def main(steps=600):
     import lab
-    from lesson4 import patches, train
+    from lesson4 import layer, patches, train
+    lab.needs(layer, patches, train)
+    show_ways_back()
     start = lab.first_weights('crate_mae', image_size=32, patch_size=SIDE, n_layer=LAYERS,
                               n_head=HEADS, n_embd=96)
     x, _ = lab.shapes('train')
@@ -101,6 +111,16 @@ def main(steps=600):
     lab.draw('lesson6_loss.png', 'step', 'squared error, mean of 10',
              {'training': lab.smooth(losses)}, ylim=(0, 1.2))
     show_what_is_filled_in(weights)
+
+
+def show_ways_back():
+    import lab
+    Z, U = lab.mixture(K=8, p=16, N=64, d=128, delta=0.2)
+    print('there and back: how far from the start, as a share of its length')
+    for steps in (1, 2, 8, 32, 128):
+        there, back = there_and_back(Z[None], U, steps)
+        print(f'  {steps:3} steps: there {(there - Z).norm() / Z.norm():.3f}, '
+              f'back {(back - Z).norm() / Z.norm():.5f}')
 
 
 def show_what_is_filled_in(weights):

@@ -156,15 +156,15 @@ def try_rates(steps):
 
 
 def judge_runs():
-    """What may be said of the runs out/fair_crate_1, out/fair_own_1 and so on beside
-    out/fair_vit_1."""
+    """What may be said of CRATE's runs out/look_1 of lesson 7, and of out/fair_own_1 and so on,
+    beside out/fair_vit_1."""
     import lab
     theirs = lab.last_losses('fair_vit')
-    for name in ('crate', 'own'):
-        ours = lab.last_losses(f'fair_{name}')
+    for name in ('look', 'fair_own'):
+        ours = lab.last_losses(name)
         if ours and theirs:
             low, high, said = verdict(ours, theirs, least=0.05)
-            print(f'gain of out/fair_{name} over out/fair_vit: {low:+.3f} to {high:+.3f}, '
+            print(f'gain of out/{name} over out/fair_vit: {low:+.3f} to {high:+.3f}, '
                   f'verdict {said}')
 
 

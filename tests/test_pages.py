@@ -11,9 +11,9 @@ from helpers import ROOT
 COURSE = ROOT / 'course'
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
-FOR_LECTURERS = [COURSE / 'marking.md', COURSE / 'answers' / 'questions.md']
+FOR_LECTURERS = [COURSE / 'marking.md', COURSE / 'hour.md', COURSE / 'answers' / 'questions.md']
 THEIRS = {'model_spectra.py', 'tasks/task_spectra.py', 'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
-          'train_x_shapes.py', 'anna.py'}  # files of the reader
+          'train_x_shapes.py', 'anna.py', 'anna_lesson3.py', 'anna/lesson3.py'}  # files of the reader
 PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
 
 

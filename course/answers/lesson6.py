@@ -44,3 +44,19 @@ def targets(patches):
 def masked_loss(pred, target, hidden):
     # a mask as an index leaves a list of the hidden patches of all pictures: each counts alike
     return (pred - target)[hidden].square().mean()
+
+
+def mssa(Z, U):
+    P = Z[:, None] @ U                                          # (B, K, N, p)
+    heads = torch.nn.functional.scaled_dot_product_attention(P, P, P)   # divides by sqrt(p)
+    return (heads @ U.mT).sum(1)
+
+
+def there_and_back(Z, U, steps):
+    for _ in range(steps):
+        Z = Z + mssa(Z, U) / steps
+    Y = Z
+    # the same steps with a minus. They are no exact inverse: each looks from where it stands
+    for _ in range(steps):
+        Y = Y - mssa(Y, U) / steps
+    return Z, Y

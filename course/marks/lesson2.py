@@ -1,5 +1,6 @@
 """The inputs for lesson 2, MSSA."""
-from grade import Exercise, normal
+import torch
+from grade import Exercise, normal, of_size
 
 # B, N, K, p, d, causal for each seed
 SIZES = (
@@ -11,7 +12,7 @@ SIZES = (
 
 def inputs(seed):
     """(Z (B, N, d), U (K, d, p), causal)"""
-    B, N, K, p, d, causal = SIZES[seed - 1]
+    B, N, K, p, d, causal = of_size(SIZES, seed)
     randn = normal(seed)
     Z = randn(B, N, d)
     U = 0.6 * randn(K, d, p)
@@ -28,9 +29,16 @@ def inputs_with_output(seed):
     return Z, U, W, bias, causal
 
 
+def large_scores():
+    """Inputs of which the scores reach from -800 to 1200: their exponentials are no numbers."""
+    Z = torch.tensor([[[20.0, 0.0], [0.0, 20.0], [40.0, -20.0]]], dtype=torch.float64)
+    U = torch.tensor([[[1.0], [0.5]], [[0.2], [1.0]]], dtype=torch.float64)
+    return Z, U, False
+
+
 EXERCISES = [
-    Exercise('attention_weights', inputs),
-    Exercise('mssa', inputs),
-    Exercise('mssa_free', inputs_with_output),
-    Exercise('half_step', inputs),
+    Exercise('attention_weights', inputs, gradient=(0, 1), more=[large_scores()]),
+    Exercise('mssa', inputs, gradient=(0, 1)),
+    Exercise('mssa_free', inputs_with_output, gradient=(0, 1, 2, 3)),
+    Exercise('half_step', inputs, gradient=(0, 1)),
 ]

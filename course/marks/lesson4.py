@@ -1,6 +1,7 @@
 """The inputs for lesson 4, CRATE."""
 import torch
-from grade import Exercise, normal
+from grade import Exercise, normal, of_size
+from student import made
 
 # B, C, H, W, h, w for each seed
 PICTURES = (
@@ -30,7 +31,7 @@ STEPS = (
 
 def picture_inputs(seed):
     """(x (B, C, H, W), h, w)"""
-    B, C, H, W, h, w = PICTURES[seed - 1]
+    B, C, H, W, h, w = of_size(PICTURES, seed)
     return 1 + 2 * normal(seed)(B, C, H, W), h, w
 
 
@@ -72,25 +73,25 @@ def token_inputs(seed):
     """(x (B, C, H, W), weights, h, w)"""
     x, h, w = picture_inputs(seed)
     B, C, H, W = x.shape
-    d = NETWORKS[seed - 1][0]
+    d = of_size(NETWORKS, seed)[0]
     N = (H // h) * (W // w)
     return x, embedding_weights(normal(seed + 50), h * w * C, N, d), h, w
 
 
 def layer_inputs(seed):
     """(Z (B, N, d), weights, heads, eta, lam, causal)"""
-    B, N, K, p, d = SIZES[seed - 1]
-    eta, lam = STEPS[seed - 1]
+    B, N, K, p, d = of_size(SIZES, seed)
+    eta, lam = of_size(STEPS, seed)
     randn = normal(seed)
     Z = 1 + 2 * randn(B, N, d)
-    return Z, layer_weights(randn, K, p, d), K, eta, lam, seed == 2
+    return Z, layer_weights(randn, K, p, d), K, eta, lam, of_size((False, True, False), seed)
 
 
 def network_inputs(seed):
     """(x (B, C, H, W), weights, layers, heads, h, w, eta, lam)"""
     x, embedding, h, w = token_inputs(seed)
-    d, K, p, layers = NETWORKS[seed - 1]
-    eta, lam = STEPS[seed - 1]
+    d, K, p, layers = of_size(NETWORKS, seed)
+    eta, lam = of_size(STEPS, seed)
     randn = normal(seed + 100)
     weights = with_prefix('embed', embedding)
     for i in range(layers):
@@ -104,9 +105,9 @@ def network_inputs(seed):
 def text_inputs(seed):
     """(x (B, N), weights, layers, heads, eta, lam). The table of positions has more rows than there
     are tokens."""
-    B, N, K, p, d = SIZES[seed - 1]
-    eta, lam = STEPS[seed - 1]
-    layers = (2, 3, 2)[seed - 1]
+    B, N, K, p, d = of_size(SIZES, seed)
+    eta, lam = of_size(STEPS, seed)
+    layers = of_size((2, 3, 2), seed)
     randn = normal(seed)
     weights = {
         'embed.tok_emb.weight': randn(9, d),
@@ -118,30 +119,24 @@ def text_inputs(seed):
     return x, weights, layers, K, eta, lam
 
 
-def squared_error(weights, x, y):
-    """The loss of a small network: x (n, 3), y (n,) -> ()."""
-    hidden = (x @ weights['in']).tanh()
-    return (hidden @ weights['out'] - y).square().mean()
-
-
 def training_inputs(seed):
     """(loss_of, weights, batches, rate)"""
     randn = normal(seed)
     batches = []
-    for _ in range((5, 4, 6)[seed - 1]):
+    for _ in range(of_size((5, 4, 6), seed)):
         x = randn(4, 3)
         y = randn(4)
         batches.append((x, y))
     weights = {'in': randn(3, 5), 'out': randn(5)}
-    rate = (0.05, 0.1, 0.02)[seed - 1]
-    return squared_error, weights, batches, rate
+    rate = of_size((0.05, 0.1, 0.02), seed)
+    return made('small_loss'), weights, made('one_by_one', batches), rate
 
 
 EXERCISES = [
     Exercise('patches', picture_inputs),
-    Exercise('tokens', token_inputs),
-    Exercise('layer', layer_inputs),
-    Exercise('classify', network_inputs),
-    Exercise('predict', text_inputs),
+    Exercise('tokens', token_inputs, gradient=(1,)),
+    Exercise('layer', layer_inputs, gradient=(0, 1)),
+    Exercise('classify', network_inputs, gradient=(1,)),
+    Exercise('predict', text_inputs, gradient=(1,)),
     Exercise('train', training_inputs),
 ]

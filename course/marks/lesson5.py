@@ -1,6 +1,7 @@
 """The inputs for lesson 5, denoising and AoT."""
 import torch
-from grade import Exercise, normal
+from grade import Exercise, normal, of_size, variant
+from student import made
 
 # K, N, p, d for each seed; N is a multiple of K
 SIZES = (
@@ -20,11 +21,11 @@ LAYERS = (
     (1, 6, 4, 3, 5),
     (3, 4, 5, 2, 6),
 )
-# B, N, V for each seed
+# B, N, V, what is added to all logits, and to a single one, for each seed
 LOGITS = (
-    (2, 5, 7),
-    (3, 4, 6),
-    (2, 6, 9),
+    (2, 5, 7, 0, 0),
+    (3, 4, 6, 900, 0),
+    (2, 6, 9, 0, -900),
 )
 # V, N, new, block, temperature, and a seed with which the draws do not repeat one token
 SAMPLES = (
@@ -37,7 +38,7 @@ SAMPLES = (
 def clusters(seed):
     """(Z (K, n, d), U (K, d, p)). The columns of each U_k are orthonormal, its tokens are near
     it."""
-    K, n, p, d = CLUSTERS[seed - 1]
+    K, n, p, d = of_size(CLUSTERS, seed)
     randn = normal(seed)
     U = torch.linalg.qr(randn(K, d, p))[0]
     signal = 1.5 * randn(K, n, p) @ U.mT
@@ -46,8 +47,8 @@ def clusters(seed):
 
 def mixture(seed):
     """(Z (N, d), U (K, d, p), tau)"""
-    K, N, p, d = SIZES[seed - 1]
-    tau = (0.0, 0.3, 0.55)[seed - 1]
+    K, N, p, d = of_size(SIZES, seed)
+    tau = of_size((0.0, 0.3, 0.55), seed)
     randn = normal(seed)
     Z = randn(N, d)
     return Z, 0.6 * randn(K, d, p), tau
@@ -56,14 +57,14 @@ def mixture(seed):
 def denoise_inputs(seed):
     """(Z (N, d), U (K, d, p), eta, tau)"""
     Z, U, tau = mixture(seed)
-    eta = (0.7, 0.2, 1.3)[seed - 1]
+    eta = of_size((0.7, 0.2, 1.3), seed)
     return Z, U, eta, tau
 
 
 def passing_inputs(seed):
     """(phi (K, N, N),): most tokens see themselves in their own subspace, few see anything
     elsewhere."""
-    K, N, p, d = SIZES[seed - 1]
+    K, N, p, d = of_size(SIZES, seed)
     generator = torch.Generator().manual_seed(seed)
     sizes, draws = torch.rand(2, K, N, N, generator=generator, dtype=torch.float64)
     own_subspace = torch.eye(K).repeat_interleave(N // K, dim=1)        # (K, N)
@@ -73,7 +74,7 @@ def passing_inputs(seed):
 
 def layer_inputs(seed):
     """(Z (B, N, d), weights, heads)"""
-    B, N, K, p, d = LAYERS[seed - 1]
+    B, N, K, p, d = of_size(LAYERS, seed)
     randn = normal(seed)
     Z = 1 + 2 * randn(B, N, d)
     weights = {
@@ -85,40 +86,23 @@ def layer_inputs(seed):
 
 
 def loss_inputs(seed):
-    """(logits (B, N, V), y (B, N)). With the second seed all logits are near 900, with the third
-    seed one is near -900."""
-    B, N, V = LOGITS[seed - 1]
+    """(logits (B, N, V), y (B, N)), also with large logits"""
+    B, N, V, of_all, of_one = of_size(LOGITS, seed)
     y = torch.randint(V, (B, N), generator=torch.Generator().manual_seed(seed + 20))
     y[0, 1] = -1
     y[0, 3] = -1
     y[-1, N - 1] = -1
-    logits = 3 * normal(seed)(B, N, V)
-    if seed == 2:
-        logits += 900
-    if seed == 3:
-        logits[0, 0, y[0, 0]] -= 900
+    logits = 3 * normal(seed)(B, N, V) + of_all
+    logits[0, 0, y[0, 0]] += of_one
     return logits, y
-
-
-def network_for_text(table, block):
-    """A network whose logits depend on the last token, on all tokens that it sees, and on how many
-    they are. It raises ValueError if these are more than `block`."""
-    def predict(x):
-        if x.dim() != 2 or x.shape[1] > block:
-            shape = tuple(x.shape)
-            raise ValueError(f'predict takes (1, n) with n at most {block}, and got {shape}')
-        position = torch.arange(x.shape[1], dtype=table.dtype)[:, None]
-        means = table[x].cumsum(1) / (1 + position)
-        return table[x] + means + (position * table[0]).sin()
-
-    return predict
 
 
 def sampling_inputs(seed):
     """(predict, ids (N,), new, block, temperature, seed)"""
-    V, N, new, block, temperature, draw_seed = SAMPLES[seed - 1]
+    V, N, new, block, temperature, draw_seed = of_size(SAMPLES, seed)
+    draw_seed += variant(seed)
     ids = torch.randint(V, (N,), generator=torch.Generator().manual_seed(draw_seed))
-    predict = network_for_text(2 * normal(draw_seed)(V, V), block)
+    predict = made('text_network', 2 * normal(draw_seed)(V, V), block)
     return predict, ids, new, block, temperature, draw_seed + 3
 
 
@@ -127,7 +111,7 @@ EXERCISES = [
     Exercise('membership', mixture),
     Exercise('denoise', denoise_inputs),
     Exercise('passing', passing_inputs),
-    Exercise('aot_layer', layer_inputs),
-    Exercise('next_token_loss', loss_inputs),
+    Exercise('aot_layer', layer_inputs, gradient=(0, 1)),
+    Exercise('next_token_loss', loss_inputs, gradient=(0,)),
     Exercise('sample', sampling_inputs),
 ]

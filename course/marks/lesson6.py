@@ -1,6 +1,6 @@
 """The inputs for lesson 6, CRATE-MAE."""
 import torch
-from grade import Exercise, normal
+from grade import Exercise, normal, of_size
 
 # B, N, ratio for each seed: N (1 - ratio) is 2.8, 2 and 4.5
 NOISE = (
@@ -24,15 +24,15 @@ SIZES = (
 
 def noise_inputs(seed):
     """(noise (B, N), ratio)"""
-    B, N, ratio = NOISE[seed - 1]
+    B, N, ratio = of_size(NOISE, seed)
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(B, N, generator=generator, dtype=torch.float64), ratio
 
 
 def embed_inputs(seed):
     """(patches (B, N, P), hidden (B, N), weights). All pictures hide equally many patches."""
-    B, N, P, d = PATCHES[seed - 1]
-    visible = (3, 4, 2)[seed - 1]
+    B, N, P, d = of_size(PATCHES, seed)
+    visible = of_size((3, 4, 2), seed)
     randn = normal(seed)
     ranks = randn(B, N).argsort(1).argsort(1)
     patches = randn(B, N, P)
@@ -48,7 +48,7 @@ def embed_inputs(seed):
 
 def layer_inputs(seed):
     """(Y (B, N, d), weights, heads)"""
-    B, N, K, p, d = SIZES[seed - 1]
+    B, N, K, p, d = of_size(SIZES, seed)
     randn = normal(seed)
     norms = {
         'norm1.weight': 1 + 0.3 * randn(d),
@@ -69,7 +69,7 @@ def layer_inputs(seed):
 
 def target_inputs(seed):
     """(patches (B, N, P),): patches of low contrast, of which the first is flat."""
-    B, N, P, d = PATCHES[seed - 1]
+    B, N, P, d = of_size(PATCHES, seed)
     randn = normal(seed)
     brightness = randn(B, N, 1)
     contrast = 0.01 * randn(B, N, 1).exp()
@@ -81,7 +81,7 @@ def target_inputs(seed):
 def loss_inputs(seed):
     """(pred (B, N, P), target (B, N, P), hidden (B, N)). Pictures do not hide equally many
     patches."""
-    B, N, P, d = PATCHES[seed - 1]
+    B, N, P, d = of_size(PATCHES, seed)
     randn = normal(seed + 10)
     hidden = randn(B, N) > 0
     hidden[0] = False
@@ -93,10 +93,18 @@ def loss_inputs(seed):
     return pred, target, hidden
 
 
+def round_trips(seed):
+    """(Z (B, N, d), U (K, d, p), steps)"""
+    B, N, K, p, d = of_size(SIZES, seed)
+    randn = normal(seed)
+    return randn(B, N, d), randn(K, d, p) / d ** 0.5, of_size((3, 2, 5), seed)
+
+
 EXERCISES = [
     Exercise('visible', noise_inputs),
-    Exercise('embed', embed_inputs),
-    Exercise('decoder_layer', layer_inputs),
+    Exercise('embed', embed_inputs, gradient=(2,)),
+    Exercise('decoder_layer', layer_inputs, gradient=(0, 1)),
     Exercise('targets', target_inputs),
-    Exercise('masked_loss', loss_inputs),
+    Exercise('masked_loss', loss_inputs, gradient=(0,)),
+    Exercise('there_and_back', round_trips),
 ]

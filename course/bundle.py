@@ -1,0 +1,70 @@
+"""Make the students' copy of the project: without answers, known mistakes and tests. The checker
+has the expected results there as numbers, in course/expected/.
+
+    python course/bundle.py ../nanocrate_students
+
+mark.py marks with other numbers than those of the copy.
+"""
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+
+import grade
+from check import Parser
+from grade import HERE, LESSONS
+
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
+from engine.mistakes import Mistake, one_line_errors  # noqa: E402
+
+LEFT_OUT = (
+    *(HERE / name for name in ('answers', 'marks', 'mark.py', 'bundle.py', 'pictures.py',
+                               'marking.md', 'hour.md')),
+    *(ROOT / name for name in ('tests', 'data', 'out', 'wandb')),
+)
+
+
+def copied(copy):
+    """Copy the project to a new folder."""
+    def left_out(folder, names):
+        hidden = shutil.ignore_patterns('.*', '__pycache__')(folder, names)
+        paths = {name: Path(folder) / name for name in names}
+        return hidden | {name for name, path in paths.items() if path in (copy, *LEFT_OUT)}
+
+    shutil.copytree(ROOT, copy, ignore=left_out)
+
+
+def as_numbers(exam):
+    """What grade.exam returns, with the results of mistakes in place of functions, and without
+    sources."""
+    for asked in exam['questions']:
+        if asked['kind'] == 'numbers':
+            asked['mistakes'] = [stored(mistakes, asked) for mistakes in asked['mistakes']]
+    return exam | {'source': '', 'lessons': {}}
+
+
+def stored(mistakes, asked):
+    """[(name, its results)] of mistakes."""
+    return [(name, list(grade.results_of(mistake, asked))) for name, mistake in mistakes]
+
+
+def main(argv):
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('copy', type=Path, metavar='FOLDER')
+    copy = parser.parse_args(argv).copy.resolve()
+    if copy.exists():
+        raise Mistake(f'{copy} exists: name a new folder')
+    copied(copy)
+    (copy / 'course' / 'expected').mkdir()
+    for lesson in LESSONS:
+        path = copy / 'course' / 'expected' / f'lesson{lesson}.pt'
+        torch.save(as_numbers(grade.exam(lesson)), path)
+    print(f'{copy}: give this folder to your students')
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main(sys.argv[1:])

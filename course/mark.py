@@ -1,0 +1,143 @@
+"""Mark a folder of submissions: a row for each student and lesson, in a table of points.
+
+    python course/mark.py submissions --csv=marks.csv
+
+submissions/ has a folder for each student, anna/lesson3.py, or a file for each, anna_lesson3.py.
+--lesson=3 is for files whose names have no lesson. A folder may have helpers of the student's own.
+
+A lesson has 40 points. Each function weighs as many minutes as its page gives to it. The inputs are
+drawn anew, and are in no student's copy; --seed=7 draws them again. A file has --seconds=20. Read
+course/README.md before you mark files of people whom you do not trust.
+"""
+import argparse
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import grade
+from check import Parser, right_count
+from grade import HERE, LESSONS, SIZES
+
+sys.path.insert(0, str(HERE.parent))
+from engine.mistakes import Mistake, one_line_errors  # noqa: E402
+from engine.names import printable  # noqa: E402
+from engine.tables import write_rows  # noqa: E402
+
+POINTS = 40
+COLUMNS = ('student', 'lesson', 'points', 'right', 'functions', 'not right', 'remarks', 'problem',
+           'file')
+
+
+def submissions(folder, lesson):
+    """[(student, lesson or None, path)] of a folder. None stands for a file of which nobody knows
+    the lesson. `lesson` is that of files whose names have none, or None."""
+    listed = []
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith('.'):
+            continue
+        if not entry.is_dir():
+            student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', entry.stem) or entry.stem
+            listed.append((student, lesson_of(entry) or lesson, entry))
+            continue
+        of_student = []
+        for path in sorted(entry.rglob('*.py')):
+            number = lesson_of(path)  # without one it is a helper of other files
+            if number:
+                of_student.append((entry.name, number, path))
+        listed += of_student or [(entry.name, None, entry)]
+    return listed
+
+
+def lesson_of(path):
+    """The number in lesson3.py or anna_lesson3.py; None without one."""
+    match = re.search(r'lesson[ _-]*([1-8])(?!\d)', path.name)
+    return int(match[1]) if match else None
+
+
+def marked(exam, path, is_alone, seconds, folder):
+    """The result of a file. It runs in a copy: with its folder, or without other students' files
+    if it is alone among these."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copies:
+        files = [path] if is_alone else path.parent.glob('*.py')
+        for file in files:
+            shutil.copy(file, copies)
+        return grade.result(exam, Path(copies) / path.name, seconds, hidden=[folder])
+
+
+def minutes(lesson):
+    """{function: the minutes that the page of a lesson gives to it}"""
+    page = (HERE / f'lesson{lesson}.md').read_text(encoding='utf-8')
+    table = re.findall(r'^\| `(\w+)` \| (\d+) \|', page, re.M)
+    return {name: int(number) for name, number in table}
+
+
+def row_of(result, weights):
+    """The result of a file as a row of the table."""
+    rows = result['functions']
+    right = [row for row in rows if row['verdict'] == 'right']
+    weight = sum(weights[row['function']] for row in right)
+    not_right = [f'{row["function"]} ({row["verdict"]})' for row in rows if row not in right]
+    remarks = [f'{row["function"]}: {row["message"]}' for row in right if ';' in row['message']]
+    return {
+        'points': round(POINTS * weight / sum(weights.values()), 1),
+        'right': right_count(result),
+        'functions': len(rows),
+        'not right': ', '.join(not_right),
+        'remarks': ' | '.join(remarks),
+        'problem': result['problem'],
+    }
+
+
+def parse(argv):
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('folder', type=Path, metavar='FOLDER')
+    parser.add_argument('--csv', type=Path, required=True)
+    parser.add_argument('--lesson', type=int, choices=LESSONS)
+    parser.add_argument('--seed', type=int, default=1 + secrets.randbelow(10 ** 6))
+    parser.add_argument('--seconds', type=float, default=20.0)
+    options = parser.parse_args(argv)
+    if not options.folder.is_dir():
+        raise Mistake(f'{options.folder} is no folder: name the folder of the submissions')
+    if options.csv.exists():
+        raise Mistake(f'{options.csv} exists: delete it, or name another file with --csv')
+    if not 0 < options.seconds <= 3600:
+        raise Mistake(f'--seconds={options.seconds} must be above 0, and at most 3600')
+    if not 0 <= options.seed <= 10 ** 6:
+        raise Mistake(f'--seed={options.seed} must be from 0 to 1000000')
+    return options
+
+
+def main(argv):
+    options = parse(argv)
+    # what functions of several lessons need is read once
+    grade.PROCESSES.set_forkserver_preload(['torch', 'torch._dynamo', 'scipy.stats'])
+    listed = submissions(options.folder, options.lesson)
+    exams = {}
+    with open(options.csv, 'x', newline='', encoding='utf-8') as file:
+        write_rows(file, [COLUMNS])
+        for student, lesson, path in listed:
+            problem = 'no file whose name has a lesson: name it lesson3.py, or give --lesson=3'
+            row = {'points': 0, 'problem': problem}
+            if lesson and path.suffix == '.py' and path.is_file():
+                if lesson not in exams:
+                    exams[lesson] = grade.exam(lesson, 1 + SIZES * options.seed)
+                is_alone = path.parent == options.folder
+                result = marked(exams[lesson], path, is_alone, options.seconds, options.folder)
+                row = row_of(result, minutes(lesson))
+            elif lesson:
+                row['problem'] = 'no Python file'
+            name = str(path.relative_to(options.folder))
+            row |= {'student': student, 'lesson': lesson, 'file': name}
+            write_rows(file, [[row.get(column, '') for column in COLUMNS]])
+            file.flush()  # what is marked stays if the next file is the last one today
+            print(printable(f'{student}, lesson {lesson}: {row["points"]} points {row["problem"]}'),
+                  flush=True)
+    print(f'{options.csv}: {len(listed)} files; the same inputs again: --seed={options.seed}')
+
+
+if __name__ == '__main__':
+    with one_line_errors():
+        main(sys.argv[1:])
