@@ -1,7 +1,9 @@
 """`analyze.py atoms`: what the units of a layer stand for, in sheets of the patches or tokens that
 use them most, and what the network does without them. analysis/units.py says what units, concepts
 and scores are."""
+import collections
 import html
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from analysis import figures, layers, units
 from analysis.charts import panels, picture_grid, title_of
 from analysis.predictions import classes_of
 from analysis.segmentation import truth
-from analysis.subjects import choose, chunk, pixels, which_layer
+from analysis.subjects import choose, chunk, pixels, tokens_of, which_layer
 from analysis.tables import say_rows, say_table
 from engine.mistakes import Mistake
 from engine.names import printable
@@ -27,157 +29,31 @@ from tasks.pictures import named
 from tasks.tokenizer import Tokenizer
 from weights.generate import generate
 
-MOST_TOKENS = 2 ** 16   # of all samples together, whose units are kept
+MOST_TOKENS = 2 ** 15   # of all samples together, whose units are kept
+FEWEST = 30             # of these in each half that have a concept, and that have it not
+COVERS = 0.5            # the score from which on a unit covers its concept
 SHOWN = 6               # units in a row of a sheet
 EXAMPLES = 9            # samples of each unit in a sheet
 AROUND = 12             # characters before and behind the end of a token
 
 
 class Samples(NamedTuple):
-    """What a network is shown: n pictures of N patches, or n texts of N tokens."""
-    x: torch.Tensor         # what it gets: (n, C, H, W), or (n, N)
+    """What a network is shown: n pictures of N patches, or n texts of N tokens. Concepts are chosen
+    and scored on k tokens of each sample."""
+    x: torch.Tensor         # pictures as the network sees them, uint8 (n, H, W, C), or ids (n, N)
     y: torch.Tensor         # the class of each picture (n,), or the next tokens (n, N)
-    drawn: object           # the pictures, uint8 (n, H, W, 3), or the texts, n lists of N tokens
-    concepts: dict          # {name: bool (n, N)}
-
-    @property
-    def N(self):
-        return next(iter(self.concepts.values())).size(1)
+    places: torch.Tensor    # which k tokens of a sample are taken, (n, k)
+    names: list             # of the C concepts that are frequent and rare enough
+    has: torch.Tensor       # which tokens have them, bool (n, N, C)
 
 
-class Recorded(NamedTuple):
-    """The units of a network for k tokens of each sample."""
+class Seen(NamedTuple):
+    """A network, and its units in each layer for the tokens that are taken."""
     net: object
     samples: Samples
-    places: torch.Tensor    # which tokens of a sample they are, (n, k)
-    units: list             # of each layer, float16 (n, k, m)
-    explained: list         # of each layer, see `outputs` in units.py
-    names: list             # of the C concepts
-    concepts: torch.Tensor  # 0 or 1: (n k, C)
-    is_first: torch.Tensor  # whether a token is of the first half of the samples, bool (n k,)
-
-
-# ---- what is shown ------------------------------------------------------------------------------
-
-def samples_of(c, net):
-    """The Samples of --num_samples pictures or texts; by default 400 pictures, or texts of 65,536
-    tokens. Raises Mistake for a network that reads neither."""
-    if net.reads == 'images':
-        return picture_samples(c, net, c.num_samples or 400)
-    if net.reads == 'text':
-        return text_samples(c, net, c.num_samples or MOST_TOKENS // net.model.config.block_size)
-    raise Mistake(f'{net.name} reads {net.reads}, and atoms is for pictures and text; take --ckpt '
-                  'of another run')
-
-
-def picture_samples(c, net, n):
-    images, chosen = choose(c, net, n)
-    x = pixels(net, named(images, chosen))
-    labels = images.labels[chosen]
-    true = None
-    if images.folder.joinpath(f'{images.split}.masks.npy').exists():
-        true = truth(net, images, chosen) > 0
-    classes = [readable(name) for name in images.classes]
-    drawn = augment.visible(x)
-    concepts = units.concepts_of_pictures(drawn, net.patches, labels, classes, true)
-    return Samples(x, torch.from_numpy(labels), drawn, concepts)
-
-
-def text_samples(c, net, n):
-    x, y = chunk(c, net, n)
-    tokenizer = Tokenizer(**net.run.data['tokenizer'])
-    pieces = [tokenizer.piece(i) for i in x.flatten().tolist()]
-    text = b''.join(pieces).decode(errors='surrogateescape')
-    concepts, is_python = units.concepts_of_text(text, [len(piece) for piece in pieces])
-    if not is_python:
-        print('Python cannot read this text, so concepts are characters, places in words and '
-              'common words')
-    shown = [piece.decode(errors='replace') for piece in pieces]
-    drawn = [shown[start:start + x.size(1)] for start in range(0, len(shown), x.size(1))]
-    return Samples(x, y, drawn, {name: has.view_as(x) for name, has in concepts.items()})
-
-
-def record(c, net, samples):
-    """The Recorded units of a network."""
-    n = len(samples.x)
-    N = samples.N
-    k = min(N, max(1, MOST_TOKENS // n))
-    generator = torch.Generator().manual_seed(c.seed)
-    places = torch.rand(n, N, generator=generator).topk(k).indices.sort().values
-    units_of_layers = []
-    explained = []
-    for start in tqdm(range(0, n, c.batch_size), net.name, disable=None, leave=False):
-        rows = slice(start, start + c.batch_size)
-        index = places[rows, :, None]
-        for l, step in enumerate(layers.inside(net.model, samples.x[rows].to(net.device))):
-            if start == 0:
-                units_of_layers.append([])
-                output, rest = units.outputs(step, units.strongest)
-                lost = (output - rest).square().sum() / output.square().sum()
-                explained.append(1 - lost.item())
-            of_patches = units.units_of(step)[:, -N:].cpu()         # without the class token
-            units_of_layers[l].append(of_patches.take_along_dim(index, 1).half())
-
-    is_first = (torch.arange(n) < n // 2)[:, None].expand(n, k).flatten()
-    names, concepts = units.joined(
-        {name: has.gather(1, places).flatten() for name, has in samples.concepts.items()}, is_first)
-    return Recorded(net, samples, places, [torch.cat(parts) for parts in units_of_layers],
-                    explained, names, concepts, is_first)
-
-
-# ---- how selective units are --------------------------------------------------------------------
-
-class Scored(NamedTuple):
-    """The scores of a layer of a network."""
-    own: units.Scores       # of all its units
-    few: torch.Tensor       # some of them, as many as of each other network, chosen at random
-    turned: units.Scores    # of as many units of its basis turned at random
-
-
-def score(c, recorded):
-    """[[Scored of each layer] of each of the Recorded networks]."""
-    count = min(of_layer.size(2) for of_net in recorded for of_layer in of_net.units)
-    scored = []
-    for of_net in recorded:
-        generator = torch.Generator().manual_seed(c.seed)
-        scored.append([])
-        for of_layer in of_net.units:
-            values = of_layer.flatten(0, 1).float()                 # (n k, m)
-            m = values.size(1)
-            few = torch.randperm(m, generator=generator)[:count]
-            rotation, _ = torch.linalg.qr(torch.randn(m, m, generator=generator))
-            known = of_net.concepts, of_net.is_first
-            scored[-1].append(Scored(units.scores(values, *known), few,
-                                     units.scores(values @ rotation[:, :count], *known)))
-    return scored
-
-
-def rows_of_layers(recorded, scored):
-    """A row of a table for each layer of each network."""
-    rows = []
-    for of_net, of_layers in zip(recorded, scored):
-        for l, (own, few, turned) in enumerate(of_layers):
-            sizes = of_net.units[l].flatten(0, 1).float().abs()
-            shares = sizes / sizes.sum(1, keepdim=True).clamp_min(1e-9)
-            rows.append({
-                'network': of_net.net.name,
-                'layer': l + 1,
-                'units': len(own.mcc),
-                'dead': own.is_dead.sum(),
-                'score': own.mcc[few].mean(),
-                'turned': turned.mcc.mean(),
-                'lift': own.lift[few].mean(),
-                'concepts': covered(own.concept[few], own.mcc[few]),
-                'of turned': covered(turned.concept, turned.mcc),
-                'units of a token': torch.special.entr(shares).sum(1).exp().mean(),
-                'explained': of_net.explained[l],
-            })
-    return rows
-
-
-def covered(concept, mcc):
-    """How many different concepts have a unit that tells them."""
-    return len(concept[mcc > units.COVERS].unique())
+    units: list             # of each layer, bfloat16 (n, k, m)
+    explained: list         # of each layer, see `explained` in units.py
+    scores: list            # of each layer, see `Scores` there; `score` fills this list
 
 
 # ---- the command --------------------------------------------------------------------------------
@@ -185,311 +61,434 @@ def covered(concept, mcc):
 def draw_atoms(c, nets):
     """Draw a sheet of the most selective units of each layer, or one unit in depth, or what happens
     when units are switched off."""
-    model = nets[0].model
-    check_ranges(c, {(0, len(model.layers)): ['layer']})
+    net = nets[0]
+    check_ranges(c, {(0, len(net.model.layers)): ['layer']})
+    if c.off and (c.atom or c.layer):
+        raise Mistake('--off names layers itself; leave --layer and --atom out')
+    if c.off and not has_loss(net):
+        raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
+                      'could rise; leave --off out')
     off = c.off
     if c.atom:
-        off = f'{which_layer(c, model)}:{c.atom}'
-    values = units.places(off, model, c.to) if off else {}
-    recorded = [record(c, net, samples_of(c, net)) for net in nets]
-    for l, of_layer in values.items():
-        m = recorded[0].units[l - 1].size(2)
-        for unit in of_layer:
-            if unit > m:
-                raise Mistake(f'layer {l} has atoms 1 to {m}, not {unit}')
-    scored = score(c, recorded)
-    say_rows(rows_of_layers(recorded, scored))
-    if values:
-        effects = effects_of(c, recorded, scored, values)
+        off = f'{which_layer(c, net.model)}:{c.atom}'
+    values = {}
+    if off:
+        values = units.places(off, net.model, c.to)
+    elif c.to or c.start:
+        raise Mistake('--to and --start are about atoms that are switched off; give --off too')
+    page = Path(c.out or 'atoms.png').with_suffix('.html')
+    if net.reads == 'text' and not c.off:
+        figures.check_free(page, c.overwrite or not c.out, endings=['.html'])
+
+    # a network with random weights sees what the trained network of the same run sees
+    samples = {id(net.run): samples_of(c, net) for net in nets if net.kind == 'trained'}
+    with units.fixed(net.model, values):
+        # an atom that is not there raises Mistake here, before the work
+        net.model(input_of(net, samples[id(net.run)].x[:1]))
+    seen = [record(c, net, samples[id(net.run)]) for net in nets]
+    say_rows(score(c, seen))
+    if values and has_loss(net):
+        effects = effects_of(c, seen, values)
         say_rows(effects)
-        say_answers(c, recorded[0], values)
+        say_answers(c, seen[0], values)
     if c.off:
-        return bars(recorded[0], effects), effects
-    own = [of_layer.own for of_layer in scored[0]]
-    if c.atom:
-        return draw_unit(c, recorded[0], own), rows_of_units(recorded[0], own)
-    return draw_sheet(c, recorded[0], own), rows_of_units(recorded[0], own)
+        return bars(net, effects), effects
+    draw = draw_unit if c.atom else draw_sheet
+    figure, lines = draw(c, seen[0])
+    if net.reads == 'text':
+        write_file(page, lambda f: f.write('\n'.join(lines)))
+        print(page)
+    return figure, rows_of_units(seen[0])
 
 
-def rows_of_units(recorded, scored):
-    """A row of a table for each unit of each layer of a network."""
+def has_loss(net):
+    """Whether a network classifies pictures or predicts the next token."""
+    return net.model.config.task in ('image', 'text') and not net.run.headless
+
+
+def tokenizer_of(net):
+    return Tokenizer(**net.run.data['tokenizer'])
+
+
+# ---- what is shown ------------------------------------------------------------------------------
+
+def samples_of(c, net):
+    """The Samples of --num_samples pictures or texts; by default 400 pictures, or texts of
+    MOST_TOKENS tokens. Raises Mistake if they are too few."""
+    if net.reads == 'images':
+        x, y, names, has = pictures_with_concepts(c, net)
+    else:
+        x, y, names, has = texts_with_concepts(c, net)
+    n, N, _ = has.shape
+    k = min(N, max(1, MOST_TOKENS // n))
+    generator = torch.Generator().manual_seed(c.seed)
+    places = torch.rand(n, N, generator=generator).topk(k).indices.sort().values
+
+    taken = has.take_along_dim(places[..., None], 1)                    # (n, k, C)
+    is_usual = torch.ones(len(names), dtype=torch.bool)
+    for half in (taken[:n // 2], taken[n // 2:]):
+        is_usual &= (half.sum((0, 1)) >= FEWEST) & ((~half).sum((0, 1)) >= FEWEST)
+    if not is_usual.any():
+        raise Mistake(f'{n * k} tokens of {n} samples are too few to score an atom; give a larger '
+                      '--num_samples, or another --dataset or --split')
+    names = list(itertools.compress(names, is_usual.tolist()))
+    return Samples(x, y, places, names, has[..., is_usual])
+
+
+def pictures_with_concepts(c, net):
+    images, chosen = choose(c, net, c.num_samples or 400)
+    labels = images.labels[chosen]
+    # one after the other, as the numbers of many pictures would take gigabytes
+    x = [augment.denormalize(pixels(net, [picture])).cpu() for picture in named(images, chosen)]
+    x = torch.cat(x)                                                    # (n, H, W, C)
+    masks = [None] * len(x)
+    if images.folder.joinpath(f'{images.split}.masks.npy').exists():
+        masks = truth(net, images, chosen).numpy() > 0
+    classes = [readable(name) for name in images.classes]
+    concepts = [units.concepts_of_picture(picture, net.patches, label, classes, mask)
+                for picture, label, mask in zip(augment.drawable(x.numpy()), labels, masks)]
+    has = torch.from_numpy(np.array([list(of.values()) for of in concepts]))
+    return x, torch.from_numpy(labels), list(concepts[0]), has.flatten(2).mT
+
+
+def texts_with_concepts(c, net):
+    x, y = chunk(c, net, c.num_samples or max(2, MOST_TOKENS // net.model.config.block_size))
+    tokenizer = tokenizer_of(net)
+    pieces = [tokenizer.piece(i) for i in x.flatten().tolist()]
+    text = b''.join(pieces).decode(errors='surrogateescape')
+    concepts, is_python = units.concepts_of_text(text, [len(piece) for piece in pieces])
+    if not is_python:
+        print('Python cannot read this text, so concepts are characters, places in words and '
+              'common words')
+    has = torch.from_numpy(np.stack(list(concepts.values()), 1))        # (n N, C)
+    return x, y, list(concepts), has.unflatten(0, x.shape)
+
+
+def input_of(net, x):
+    """What a network gets of `x` of Samples, on its device."""
+    x = x.to(net.device)
+    if net.reads == 'images':
+        return augment.normalize(augment.planes(x))                     # (B, C, H, W)
+    return x
+
+
+def step_of(net, l, inputs):
+    """The Step of layer l, from 1, for what a network gets."""
+    return next(itertools.islice(layers.inside(net.model, inputs), l - 1, None))
+
+
+def units_for(seen, l, unit, inputs):
+    """A unit of layer l, from 0, for what a network gets: (B, N), without a class token."""
+    N = seen.samples.has.size(1)
+    return units.units_of(step_of(seen.net, l, inputs))[:, -N:, unit]
+
+
+# ---- how selective units are --------------------------------------------------------------------
+
+def record(c, net, samples):
+    """The Seen of a network, without scores."""
+    n, N, _ = samples.has.shape
+    of_layers = [[] for _ in net.model.layers]
+    explained = []
+    for start in tqdm(range(0, n, c.batch_size), net.name, disable=None, leave=False):
+        rows = slice(start, start + c.batch_size)
+        index = samples.places[rows, :, None]
+        for step, batches in zip(layers.inside(net.model, input_of(net, samples.x[rows])),
+                                 of_layers):
+            if start == 0:
+                explained.append(units.explained(step))
+            of_tokens = units.units_of(step)[:, -N:].cpu()              # without a class token
+            batches.append(of_tokens.take_along_dim(index, 1).bfloat16())
+    return Seen(net, samples, [torch.cat(batches) for batches in of_layers], explained, [])
+
+
+def score(c, seen):
+    """Score the units of each network. Returns a row of a table for each of its layers, with means
+    of units that are chosen at random, as many of each layer, and of as many of the layer's basis
+    turned at random."""
+    count = min(of_layer.size(2) for of_net in seen for of_layer in of_net.units)
     rows = []
-    for l, own in enumerate(scored, 1):
-        for unit in range(len(own.mcc)):
+    for net, samples, of_layers, explained, scores in seen:
+        taken = samples.has.take_along_dim(samples.places[..., None], 1)    # (n, k, C)
+        n, k, _ = taken.shape
+        concepts = taken.flatten(0, 1).float()                              # (n k, C)
+        is_first = torch.arange(n).repeat_interleave(k) < n // 2            # (n k,)
+        generator = torch.Generator().manual_seed(c.seed)
+        for l, of_layer in enumerate(of_layers):
+            values = of_layer.flatten(0, 1).float()                         # (n k, m)
+            m = values.size(1)
+            own = units.scores(values, concepts, is_first)
+            scores.append(own)
+            few = torch.randperm(m, generator=generator)[:count]
+            rotation, _ = torch.linalg.qr(torch.randn(m, m, generator=generator))
+            turned = units.scores(values @ rotation[:, :count], concepts, is_first)
+            shares = values.abs() / values.abs().sum(1, keepdim=True).clamp_min(1e-9)
             rows.append({
-                'layer': l,
-                'atom': unit + 1,
-                'on': own.on[unit],
-                'dead': int(own.is_dead[unit]),
-                'concept': recorded.names[own.concept[unit]],
-                'score': own.mcc[unit],
-                'lift': own.lift[unit],
+                'network': net.name,
+                'layer': l + 1,
+                'units': m,
+                'dead': own.is_dead.sum(),
+                'score': own.mcc[few].mean(),
+                'turned': turned.mcc.mean(),
+                'lift': own.lift[few].mean(),
+                'concepts': covered(own.concept[few], own.mcc[few]),
+                'of turned': covered(turned.concept, turned.mcc),
+                'units of a token': torch.special.entr(shares).sum(1).exp().mean(),
+                'explained': explained[l],
             })
     return rows
 
 
-# ---- a sheet ------------------------------------------------------------------------------------
+def covered(concept, mcc):
+    """How many different concepts have a unit that tells them."""
+    return len(concept[mcc > COVERS].unique())
 
-def draw_sheet(c, recorded, scored):
+
+def rows_of_units(seen):
+    """A row of a table for each unit of each layer of a network."""
+    rows = []
+    for l, own in enumerate(seen.scores, 1):
+        for unit, numbers in enumerate(zip(*own), 1):
+            row = {'layer': l, 'atom': unit} | dict(zip(own._fields, numbers))
+            row['concept'] = seen.samples.names[row['concept']]
+            rows.append(row)
+    return rows
+
+
+# ---- sheets -------------------------------------------------------------------------------------
+
+def draw_sheet(c, seen):
     """A figure with a row of panels for each layer, or with four rows for the one that the user
-    asked for: its most selective units, each with the samples that use it most."""
-    firsts = [(l, 0) for l in range(1, len(scored) + 1)]            # (layer, rank) of each row
+    asked for: its most selective units, each with the samples that use it most. Of text, also the
+    lines of an HTML page."""
+    firsts = [(l, 0) for l in range(1, len(seen.scores) + 1)]           # (layer, rank) of each row
     if c.layer:
         firsts = [(c.layer, rank) for rank in range(0, 4 * SHOWN, SHOWN)]
-    figure, axes = panels_of(recorded, [f'layer {l}' for l, _ in firsts], [''] * SHOWN)
-    page = ['<meta charset="utf-8">']
+    figure, axes = panels_of(seen.net, [f'layer {l}' for l, _ in firsts], [''] * SHOWN)
+    page = []
     for row, (l, rank) in zip(axes, firsts):
-        own = scored[l - 1]
+        own = seen.scores[l - 1]
         best = own.mcc.argsort(descending=True)[rank:rank + SHOWN].tolist()
         for axis, unit in zip(row, best):
-            words = (f'{unit + 1}: on {own.on[unit]:.1%}\n{recorded.names[own.concept[unit]]} '
-                     f'{own.mcc[unit]:.2f}')
-            axis.set_title(verbatim(words), fontsize='x-small')
-            examples = strongest_of(recorded, l, unit)
-            draw_examples(axis, recorded, l, unit, examples)
-            if recorded.net.reads == 'text':
-                lines = lines_of(recorded, l, unit, examples)
-                page += [f'<p>layer {l}, atom {html.escape(words)}</p>', html_of(lines)]
-    if recorded.net.reads == 'text':
-        path = Path(c.out or 'atoms.png').with_suffix('.html')
-        write_file(path, lambda f: f.write('\n'.join(page)))
-        print(path)
-    return figure
+            title = (f'{unit + 1}: on {own.on[unit]:.1%}\n'
+                     f'{seen.samples.names[own.concept[unit]]} {own.mcc[unit]:.2f}')
+            axis.set_title(verbatim(title), fontsize='x-small')
+            page.append(f'<p>layer {l}, atom {html.escape(title)}</p>')
+            page += draw_examples(axis, seen, l, unit, *strongest_of(seen, l, unit))
+    return figure, page
 
 
-def panels_of(recorded, row_names, column_names):
-    side = 2.3 if recorded.net.reads == 'text' else 1.8
-    return picture_grid(side, row_names, column_names, title_of([recorded.net]))
+def panels_of(net, row_names, column_names):
+    side = 2.3 if net.reads == 'text' else 1.8
+    return picture_grid(side, row_names, column_names, title_of([net]))
 
 
-def strongest_of(recorded, l, unit):
-    """The samples that use a unit most, and the token of each that does: [(sample, token)]."""
-    values, k = recorded.units[l - 1][..., unit].float().max(1)     # (n,) each
-    samples = values.topk(min(EXAMPLES, len(values))).indices.tolist()
-    return [(i, recorded.places[i, k[i]].item()) for i in samples]
+def strongest_of(seen, l, unit):
+    """The samples that use a unit most, at most EXAMPLES, and the token of each that does: (E,)
+    each."""
+    strength, k = seen.units[l - 1][..., unit].max(1)                   # (n,) each
+    chosen = strength.topk(min(EXAMPLES, len(strength))).indices
+    return chosen, seen.samples.places[chosen, k[chosen]]
 
 
-def units_in(recorded, l, x):
-    """The units of layer l for samples x, (B, N, m)."""
-    for number, step in enumerate(layers.inside(recorded.net.model, x), 1):
-        if number == l:
-            return units.units_of(step)[:, -recorded.samples.N:]
-
-
-def draw_examples(axis, recorded, l, unit, examples):
-    """Draw examples [(sample, token)] of a unit in one panel."""
-    if recorded.net.reads == 'text':
-        draw_lines(axis, lines_of(recorded, l, unit, examples))
-    else:
-        draw_tiles(axis, [tile(recorded, *example) for example in examples])
-
-
-# ---- patches ------------------------------------------------------------------------------------
-
-def patch_of(picture, place, grid, around=0):
-    """A patch of a picture (H, W, C), with so many pixels of the picture around it."""
-    h, w = (length // count for length, count in zip(picture.shape, grid))
-    row, column = divmod(place, grid[1])
-    padded = np.pad(picture, ((around, around), (around, around), (0, 0)), constant_values=255)
-    return padded[row * h:(row + 1) * h + 2 * around, column * w:(column + 1) * w + 2 * around]
-
-
-def tile(recorded, i, place):
-    """A patch of picture i, and paler the two patches on each side of it, in a white frame."""
-    picture = recorded.samples.drawn[i]
-    grid = recorded.net.patches
-    around = 2 * (picture.shape[0] // grid[0])
-    part = patch_of(picture, place, grid, around)
-    pale = 255 - (255 - part) // 2
-    inner = slice(around, -around)
-    pale[inner, inner] = part[inner, inner]
-    return np.pad(pale, ((1, 1), (1, 1), (0, 0)), constant_values=255)
-
-
-def draw_tiles(axis, tiles):
-    """Draw tiles in three columns."""
-    tiles = tiles + [np.full_like(tiles[0], 255)] * (-len(tiles) % 3)
-    rows = [np.concatenate(tiles[i:i + 3], 1) for i in range(0, len(tiles), 3)]
-    axis.imshow(np.concatenate(rows))
-
-
-# ---- lines of text ------------------------------------------------------------------------------
-
-def lines_of(recorded, l, unit, examples):
-    """[[(character, how strong the unit is for it, from 0 to 1)]] around the tokens of examples."""
-    texts = [i for i, _ in examples]
-    strength = units_in(recorded, l, recorded.samples.x[texts])[..., unit]  # (E, N)
-    top = strength.max().clamp_min(1e-9)
-    lines = []
-    for (i, place), of_text in zip(examples, (strength / top).clamp(0, 1).tolist()):
-        tokens = recorded.samples.drawn[i]
-        characters = [(printable(character), value) for token, value in zip(tokens, of_text)
-                      for character in token]
-        end = sum(map(len, tokens[:place + 1])) + AROUND
-        lines.append(characters[max(0, end - 2 * AROUND):end])
-    return lines
-
-
-def draw_lines(axis, lines):
-    """Draw the first lines of text in one panel, darker where the unit is stronger."""
-    lines = lines[:5]
-    colours = np.zeros((len(lines), 2 * AROUND))
-    for row, line in enumerate(lines):
-        for column, (character, value) in enumerate(line):
-            colours[row, column] = value
-            axis.text(column, row, verbatim(character), fontsize=6, family='monospace', ha='center',
-                      va='center')
+def draw_examples(axis, seen, l, unit, chosen, places):
+    """Draw a unit for these tokens of these samples, (E,) each, in one panel. Of text, returns
+    lines of HTML."""
+    x = seen.samples.x[chosen]
+    if seen.net.reads == 'images':
+        draw_tiles(axis, x, places, seen.net.patches)
+        return []
+    strength = units_for(seen, l, unit, input_of(seen.net, x)).cpu()    # (E, N)
+    strength = (strength / strength.max().clamp_min(1e-9)).clamp(0, 1)
+    tokenizer = tokenizer_of(seen.net)
+    colours = np.zeros((EXAMPLES, 2 * AROUND))
+    page = ['<meta charset="utf-8"><pre>']
+    for row, (ids, place) in enumerate(zip(x.tolist(), places)):
+        tokens = [tokenizer.piece(i).decode(errors='replace') for i in ids]
+        lengths = [len(token) for token in tokens]
+        end = sum(lengths[:place + 1]) + AROUND
+        window = slice(max(0, end - 2 * AROUND), end)
+        values = np.repeat(strength[row], lengths)[window]
+        colours[row, :len(values)] = values
+        line = ''
+        for column, character in enumerate(''.join(tokens)[window]):
+            character = printable(character)
+            axis.text(column, row, verbatim(character), fontsize=6, family='monospace',
+                      ha='center', va='center')
+            line += (f'<span style="background:rgba(0,114,178,{values[column] / 2:.2f})">'
+                     f'{html.escape(character)}</span>')
+        page.append(line)
     axis.imshow(colours, cmap=figures.FROM_WHITE, vmin=0, vmax=2, aspect='auto')
+    return [*page, '</pre>']
 
 
-def html_of(lines):
-    parts = ['<pre>']
-    for line in lines:
-        for character, value in line:
-            parts.append(f'<span style="background:rgba(0,114,178,{value / 2:.2f})">'
-                         f'{html.escape(character)}</span>')
-        parts.append('\n')
-    return ''.join(parts) + '</pre>'
+def draw_tiles(axis, x, places, grid):
+    """Draw one patch of each picture, uint8 (E, H, W, C), in its colours, and two patches on each
+    side of it in paler ones. They are added as darkness, so that what is missing is white."""
+    pictures = torch.from_numpy(augment.drawable(x.numpy())).permute(0, 3, 1, 2)
+    tiles = patches_of(1 - pictures / 255, places, grid, around=2)      # (E, 3, 5 h, 5 w)
+    h, w = (side // 5 for side in tiles.shape[2:])
+    tiles *= F.pad(torch.ones(h, w), (2 * w, 2 * w, 2 * h, 2 * h), value=0.5)
+    # a frame around each tile, and empty tiles up to EXAMPLES
+    tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
+    rows = [torch.cat(row.unbind(), 2) for row in tiles.split(3)]       # three tiles in a row
+    axis.imshow(1 - torch.cat(rows, 1).permute(1, 2, 0))
+
+
+def patches_of(pictures, places, grid, around=0):
+    """One patch of each picture (E, C, H, W) in a grid (down, across), with so many patches on each
+    side of it, and 0 beyond the picture: (E, C, h, w)."""
+    h, w = (side // count for side, count in zip(pictures.shape[2:], grid))
+    size = (h * (1 + 2 * around), w * (1 + 2 * around))
+    # of all N patches: (E, C h w, N)
+    patches = F.unfold(pictures, size, padding=(h * around, w * around), stride=(h, w))
+    return patches[torch.arange(len(patches)), :, places].unflatten(1, (-1, *size))
 
 
 # ---- one unit -----------------------------------------------------------------------------------
 
-def draw_unit(c, recorded, scored):
-    """A figure of one unit: tokens from the strongest to the weakest tenth of those that use it;
-    of pictures also where it is on in four of them, and what in a patch makes it stronger."""
-    l, unit = which_layer(c, recorded.net.model), c.atom - 1
-    values = recorded.units[l - 1][..., unit].float()                       # (n, k)
-    order = values.flatten().argsort(descending=True)
-    users = order[:(values > 0).sum()].numpy()
+def draw_unit(c, seen):
+    """A figure of one unit: tokens from the strongest to the weakest tenth of those that use it. Of
+    pictures also where it is on in four of them, and what in a patch makes it stronger. Of text
+    also the lines of an HTML page."""
+    l, unit = which_layer(c, seen.net.model), c.atom - 1
+    values = seen.units[l - 1][..., unit].flatten()                     # (n k,)
+    users = values.argsort(descending=True)[:(values > 0).sum()]
     if len(users) < 10:
-        raise Mistake(f'layer {l}: atom {c.atom} is on for {len(users)} of {values.numel():,} '
-                      'tokens, too few to draw; take more --num_samples')
-    generator = np.random.default_rng(c.seed)
-    of_pictures = recorded.net.reads == 'images'
-    figure, axes = panels_of(recorded, ['strongest\nfirst', 'where'][:1 + of_pictures],
-                             [f'{tenth}0 to {tenth + 1}0%' for tenth in range(10)])
-    for axis, tenth in zip(axes[0], np.array_split(users, 10)):
-        drawn = generator.permutation(tenth)[:EXAMPLES].tolist()
-        draw_examples(axis, recorded, l, unit, [
-            (i // values.size(1), recorded.places.flatten()[i].item()) for i in drawn])
-    if of_pictures:
-        examples = strongest_of(recorded, l, unit)[:4]
-        x = recorded.samples.x[[i for i, _ in examples]]
-        maps = units_in(recorded, l, x)[..., unit].unflatten(1, recorded.net.patches)
-        for number, (i, _) in enumerate(examples):
-            axes[1, 2 * number].imshow(recorded.samples.drawn[i])
-            axes[1, 2 * number + 1].imshow(maps[number], vmin=0, vmax=maps.max(),
-                                           cmap=figures.FROM_BLACK)
-        axes[1, 8].imshow(direction(recorded, l, unit, examples))
-        axes[1, 8].set_xlabel('what makes\nit stronger', fontsize='x-small')
-        axes[1, 9].axis('off')
-    return figure
+        raise Mistake(f'layer {l}: atom {c.atom} is on for {len(users)} of {len(values):,} tokens, '
+                      'too few to draw; give a larger --num_samples')
+    rows = ['strongest\nfirst']
+    if seen.net.reads == 'images':
+        rows.append('where')
+    figure, axes = panels_of(seen.net, rows, [f'{10 * i} to {10 * i + 10}%' for i in range(10)])
+    page = []
+    places = seen.samples.places
+    generator = torch.Generator().manual_seed(c.seed)
+    for axis, tenth in zip(axes[0], users.tensor_split(10)):
+        drawn = tenth[torch.randperm(len(tenth), generator=generator)[:EXAMPLES]]
+        page += draw_examples(axis, seen, l, unit, drawn // places.size(1), places.flatten()[drawn])
+    if seen.net.reads == 'images':
+        draw_where(axes[1], seen, l, unit)
+    return figure, page
 
 
-def direction(recorded, l, unit, examples):
-    """The mean gradient of a unit by the pixels of its own patch, where it is strongest: (h, w, 3),
-    from 0 to 1. Grey is no change."""
-    x = recorded.samples.x[[i for i, _ in examples]].clone().requires_grad_()
-    with torch.enable_grad():
-        values = units_in(recorded, l, x)[..., unit]                        # (E, N)
-        strongest = sum(values[row, place] for row, (_, place) in enumerate(examples))
-    gradient, = torch.autograd.grad(strongest, x)                           # (E, C, H, W)
-    pictures = gradient.permute(0, 2, 3, 1).numpy()
-    patches = [patch_of(picture, place, recorded.net.patches)
-               for picture, (_, place) in zip(pictures, examples)]
-    mean = augment.drawable(np.mean(patches, 0))
-    return 0.5 + mean / (2 * np.abs(mean).max())
+@torch.enable_grad()
+def draw_where(axes, seen, l, unit):
+    """Draw four pictures, a map of a unit beside each, and the direction of the unit: the mean
+    gradient of the unit by the pixels of its own patch, where grey is no change."""
+    grid = seen.net.patches
+    chosen, places = strongest_of(seen, l, unit)
+    x = seen.samples.x[chosen]
+    inputs = input_of(seen.net, x).requires_grad_()
+    values = units_for(seen, l, unit, inputs)                           # (E, N)
+    strongest = values[torch.arange(len(values)), places].sum()
+    gradient, = torch.autograd.grad(strongest, inputs)                  # (E, C, H, W)
+    direction = patches_of(gradient.cpu(), places, grid).mean(0).permute(1, 2, 0)
+    direction = augment.drawable(direction.numpy())
+    maps = values.detach().cpu().unflatten(1, grid)                     # (E, down, across)
+    for i, (picture, of_picture) in enumerate(zip(augment.drawable(x.numpy())[:4], maps)):
+        axes[2 * i].imshow(picture)
+        axes[2 * i + 1].imshow(of_picture, vmin=0, vmax=maps.max(), cmap=figures.FROM_BLACK)
+    axes[8].imshow(0.5 + direction / (2 * np.abs(direction).max()))
+    axes[8].set_xlabel('what makes\nit stronger', fontsize='x-small')
+    axes[9].axis('off')
 
 
 # ---- switched off -------------------------------------------------------------------------------
 
-def effects_of(c, recorded, scored, values):
-    """The rows of a table: what happens if units have other values, {layer: {unit: value}}. Beside
+def effects_of(c, seen, values):
+    """The rows of a table: what happens if units have other values, {(layer, unit): value}. Beside
     them: the same units at their means, as many others that a seed chooses, and the unit of each
     other network that tells their concept best. The concept is that of the first unit."""
-    first = recorded[0]
-    l, of_layer = next(iter(values.items()))
-    concept = first.names[scored[0][l - 1].own.concept[next(iter(of_layer)) - 1]]
+    first = seen[0]
+    l, unit = next(iter(values))
+    concept = first.samples.names[first.scores[l - 1].concept[unit - 1]]
+    means = {}
+    for l, unit in values:
+        means[l, unit] = first.units[l - 1][..., unit - 1].float().mean().item()
+    others = {}
     generator = np.random.default_rng(c.seed)
-    means, others = {}, {}
-    for layer, of_layer in values.items():
-        mean = first.units[layer - 1].float().mean((0, 1))                  # (m,)
-        means[layer] = {unit: mean[unit - 1].item() for unit in of_layer}
-        alive = (~scored[0][layer - 1].own.is_dead).nonzero()[:, 0].numpy() + 1
-        others[layer] = dict.fromkeys(generator.choice(alive, len(of_layer)).tolist(), c.to)
+    for l, count in collections.Counter(l for l, _ in values).items():
+        m = first.units[l - 1].size(2)
+        for unit in generator.permutation(m)[:count].tolist():
+            others[l, unit + 1] = c.to
     rows = [effect(first, 'these', values, concept),
             effect(first, 'at their means', means, concept),
             effect(first, 'others, at random', others, concept)]
-    for of_net, of_layers in zip(recorded[1:], scored[1:]):
-        if of_net.net.kind == 'trained' and concept in of_net.names:
-            number = of_net.names.index(concept)
-            found = torch.stack([torch.where(own.concept == number, own.mcc, -1)
-                                 for own, _, _ in of_layers])               # (L, m)
-            l, unit = divmod(found.argmax().item(), found.size(1))
-            rows.append(effect(of_net, f'{of_net.net.label}, {l + 1}:{unit + 1}',
-                               {l + 1: {unit + 1: c.to}}, concept))
+
+    for other in seen[1:]:
+        names = other.samples.names
+        if other.net.kind == 'trained' and has_loss(other.net) and concept in names:
+            best = []  # (score, layer, unit) of the best unit of each layer
+            for l, own in enumerate(other.scores, 1):
+                mcc = own.mcc.where(own.concept == names.index(concept), -1)
+                best.append((mcc.max().item(), l, mcc.argmax().item() + 1))
+            _, l, unit = max(best)
+            rows.append(effect(other, f'{other.net.label}, {l}:{unit}', {(l, unit): c.to}, concept))
     return rows
 
 
-def effect(recorded, words, values, concept):
+def effect(seen, words, values, concept):
     """A row of a table: how much the loss rises, in nats, for tokens or pictures with a concept and
     for the others, on the half of the samples that chose nothing. Beside it: by how much of its
-    norm the output of the first layer changes."""
-    second = slice(len(recorded.samples.x) // 2, None)
-    samples = recorded.samples
-    x, y, has = samples.x[second], samples.y[second], samples.concepts[concept][second]
-    model = recorded.net.model
-    before = losses(model, x, y)
-    with units.fixed(model, values):
-        rise = losses(model, x, y) - before
-    if before.dim() == 1:  # of pictures
+    norm the output of the first of the layers changes."""
+    net, samples = seen.net, seen.samples
+    second = slice(len(samples.x) // 2, None)
+    x, y = samples.x[second], samples.y[second]
+    has = samples.has[second, :, samples.names.index(concept)]          # (n / 2, N)
+    if y.dim() == 1:  # of pictures
         has = has.any(1)
-    l, of_layer = next(iter(values.items()))
-    *_, step = zip(range(l), layers.inside(model, x[:64]))
-    output, after = units.outputs(step[1], units.fixing(l, of_layer))
-    return {'off': words, 'concept': concept, 'norm': (output - after).norm() / output.norm(),
-            'loss': before.mean(), 'rise with it': rise[has].mean(),
-            'rise without it': rise[~has].mean()}
+    first_layer, _ = min(values)
+    step = step_of(net, first_layer, input_of(net, x[:64]))
+    output = units.output_of(step)
+    before = losses(net, x, y)
+    with units.fixed(net.model, values):
+        change = units.output_of(step) - output
+        rise = losses(net, x, y) - before
+    is_counted = y >= 0
+    return {'off': words, 'concept': concept, 'norm': change.norm() / output.norm(),
+            'loss': before[is_counted].mean(), 'rise with it': rise[has & is_counted].mean(),
+            'rise without it': rise[~has & is_counted].mean()}
 
 
-def losses(model, x, y):
-    """The loss of each picture (n,), or of each token (n, N)."""
-    logits = torch.cat([model(part)[0] for part in x.split(64)])
-    return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction='none').view(y.shape)
+def losses(net, x, y):
+    """The loss of each picture (n,), or of each token (n, N), which is 0 where y is -1."""
+    of_batches = []
+    for inputs, targets in zip(x.split(8), y.split(8)):
+        logits = net.model(input_of(net, inputs))[0].cpu()
+        loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction='none',
+                               ignore_index=-1)
+        of_batches.append(loss.view_as(targets))
+    return torch.cat(of_batches)
 
 
-def say_answers(c, recorded, values):
+def say_answers(c, seen, values):
     """Print how likely a classifier finds each class, or how a network continues a text, with units
     as they are and with other values."""
-    model = recorded.net.model
-    answers = [answer(c, recorded)]
-    with units.fixed(model, values):
-        answers.append(answer(c, recorded))
-    if model.config.task == 'text':
+    net = seen.net
+    answers = []
+    for changes in ({}, values):
+        with units.fixed(net.model, changes):
+            if net.reads == 'text':
+                prompt, _ = tokens_of(c, net, 16)
+                ids = generate(net.model, prompt, 80, temperature=0)
+                answers.append(repr(tokenizer_of(net).decode(ids[0].tolist())))
+            else:
+                logits = [net.model(input_of(net, x))[0] for x in seen.samples.x.split(64)]
+                answers.append(torch.cat(logits).softmax(1).mean(0).tolist())
+    if net.reads == 'text':
         print(f'as it is: {answers[0]}\nchanged: {answers[1]}')
-    if model.config.task == 'image':
-        names = classes_of(recorded.net.run, model)
+    else:
+        names = classes_of(net.run, net.model)
         say_table(('mean probability of', 'as it is', 'changed'), zip(names, *answers))
 
 
-def answer(c, recorded):
-    model = recorded.net.model
-    if model.config.task == 'image':
-        logits = torch.cat([model(part)[0] for part in recorded.samples.x.split(64)])
-        return logits.softmax(1).mean(0).tolist()
-    if model.config.task == 'text':
-        tokenizer = Tokenizer(**recorded.net.run.data['tokenizer'])
-        prompt = torch.tensor([tokenizer.encode(c.start or 'def ')])
-        ids = generate(model, prompt, 80, temperature=0)
-        return repr(tokenizer.decode(ids[0].tolist()))
-
-
-def bars(recorded, rows):
+def bars(net, rows):
     """A figure of what `effects_of` gives."""
     figure, axes = panels(10, 3.5, 2, sharey=True, sharex=True)
-    for axis, column in zip(axes, ('rise with it', 'rise without it')):
-        axis.barh([verbatim(row['off']) for row in rows], [row[column] for row in rows])
-        axis.set(title=column.replace('it', rows[0]['concept']), xlabel='nats')
+    for axis, words in zip(axes, ('with', 'without')):
+        axis.barh([verbatim(row['off']) for row in rows], [row[f'rise {words} it'] for row in rows])
+        axis.set(title=verbatim(f'rise {words} {rows[0]["concept"]}'), xlabel='nats')
     axes[0].invert_yaxis()
-    figures.headline(figure, title_of([recorded.net]))
+    figures.headline(figure, title_of([net]))
     return figure
