@@ -151,8 +151,8 @@ def compiler_as_it_is():
 def off(model, atoms, to=0.0):
     """A block `with off(model, '3:37,3:40'):`, in which these atoms, LAYER:ATOM counted from 1, are
     0 for every token, or have the value `to`; see analysis/units.py. Other threads that use the
-    network meanwhile are not disturbed. Raises Mistake for a layer or an atom that the network does
-    not have."""
+    network meanwhile are not disturbed. Raises Mistake for a layer that the network does not have,
+    and in the first pass for an atom that it does not have."""
     return units.fixed(model, units.places(atoms, model, to))
 
 

@@ -221,7 +221,7 @@ def score(c, seen):
             scores.append(own)
             few = torch.randperm(m, generator=generator)[:count]
             rotation, _ = torch.linalg.qr(torch.randn(m, m, generator=generator))
-            turned = units.scores(values @ rotation[:, :count], concepts, is_first)
+            turned = units.choose(values @ rotation[:, :count], concepts, is_first)
             shares = values.abs() / values.abs().sum(1, keepdim=True).clamp_min(1e-9)
             rows.append({
                 'network': net.name,
@@ -229,10 +229,10 @@ def score(c, seen):
                 'units': m,
                 'dead': own.is_dead.sum(),
                 'score': own.mcc[few].mean(),
-                'turned': turned.mcc.mean(),
+                'turned': turned[1].mean(),
                 'lift': own.lift[few].mean(),
                 'concepts': covered(own.concept[few], own.mcc[few]),
-                'of turned': covered(turned.concept, turned.mcc),
+                'of turned': covered(*turned),
                 'units of a token': torch.special.entr(shares).sum(1).exp().mean(),
                 'explained': explained[l],
             })

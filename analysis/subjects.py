@@ -138,7 +138,7 @@ def problem_with(c, command, net):
             kind_of_ista = getattr(net.model.config, 'ista', '')
             return (f"has ista='{kind_of_ista}', which does not lower the LASSO of eq. (16); "
                     'leave it out')
-    if command == 'atoms' and operator_of(all_layers[0]) is None:
+    if command == 'atoms' and None in map(operator_of, all_layers):
         return ('has layers of attention alone, without atoms; take --ckpt of CRATE, CRATE-alpha, '
                 'ViT or GPT-2')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:

@@ -320,7 +320,7 @@ def average_precision(units, has):
     (m,). It is the mean, over the tokens that have the concept, of the share of tokens with it
     among those for which the unit is at least as large."""
     units = units.T.contiguous()                                        # (m, T)
-    has = has.T
+    has = has.T.contiguous()
 
     def at_least(some):
         """How many of some units (m, T) are at least as large as each unit."""
@@ -330,22 +330,27 @@ def average_precision(units, has):
     return (precision * has).sum(1) / has.sum(1)
 
 
-def scores(units, concepts, is_first):
-    """The Scores of units, float (T, m), for concepts, float (T, C). Each unit chooses a concept
-    and a threshold on the tokens of the first half, bool (T,), and is scored on the others."""
+def choose(units, concepts, is_first):
+    """The concept that each unit tells best, as its number, and the Matthews correlation with it:
+    (m,) each. units: float (T, m); concepts: float (T, C). Each unit chooses a concept and a
+    threshold on the tokens of the first half, bool (T,). The correlation is that of the others."""
     first, second = units[is_first], units[~is_first]
     ranked = first.sort(0, descending=True).values
     levels = ranked[(ON_SHARES * len(first)).long()]                    # (S, m)
-    choices = [matthews((first > level).float(), concepts[is_first]) for level in levels]
-    choices = torch.stack(choices)                                      # (S, m, C)
-    concept = choices.amax(0).argmax(1)                                 # (m,)
+    found = [matthews((first > level).float(), concepts[is_first]) for level in levels]
+    found = torch.stack(found)                                          # (S, m, C)
+    concept = found.amax(0).argmax(1)                                   # (m,)
     every = torch.arange(len(concept))
-    level = levels[choices[:, every, concept].argmax(0), every]         # (m,)
+    level = levels[found[:, every, concept].argmax(0), every]           # (m,)
+    is_on = standardized((second > level).float())
+    has = standardized(concepts[~is_first])[:, concept]                 # (T / 2, m)
+    return concept, (is_on * has).mean(0)
 
+
+def scores(units, concepts, is_first):
+    """The Scores of units, for the arguments of `choose`."""
+    concept, mcc = choose(units, concepts, is_first)
     has = concepts[~is_first][:, concept]                               # (T / 2, m)
-    is_on = (second > level).float()
-    return Scores(concept,
-                  mcc=(standardized(is_on) * standardized(has)).mean(0),
-                  lift=average_precision(second, has) / has.mean(0),
-                  on=(units > 0).float().mean(0),
-                  is_dead=units.amin(0) == units.amax(0))
+    lift = average_precision(units[~is_first], has) / has.mean(0)
+    is_dead = units.amin(0) == units.amax(0)
+    return Scores(concept, mcc, lift, on=(units > 0).float().mean(0), is_dead=is_dead)
