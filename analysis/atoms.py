@@ -299,7 +299,7 @@ def draw_examples(axis, seen, l, unit, chosen, places):
         draw_tiles(axis, x, places, seen.net.patches)
         return []
     strength = units_for(seen, l, unit, input_of(seen.net, x)).cpu()    # (E, N)
-    strength = (strength / strength.max().clamp_min(1e-9)).clamp(0, 1)
+    strength = (strength / strength.max().clamp_min(1e-9)).clamp(0, 1).numpy()
     tokenizer = tokenizer_of(seen.net)
     colours = np.zeros((EXAMPLES, 2 * AROUND))
     page = ['<meta charset="utf-8"><pre>']
@@ -332,7 +332,7 @@ def draw_tiles(axis, x, places, grid):
     # a frame around each tile, and empty tiles up to EXAMPLES
     tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
     rows = [torch.cat(row.unbind(), 2) for row in tiles.split(3)]       # three tiles in a row
-    axis.imshow(1 - torch.cat(rows, 1).permute(1, 2, 0))
+    axis.imshow(1 - torch.cat(rows, 1).permute(1, 2, 0).numpy())
 
 
 def patches_of(pictures, places, grid, around=0):
@@ -385,7 +385,7 @@ def draw_where(axes, seen, l, unit):
     gradient, = torch.autograd.grad(strongest, inputs)                  # (E, C, H, W)
     direction = patches_of(gradient.cpu(), places, grid).mean(0).permute(1, 2, 0)
     direction = augment.drawable(direction.numpy())
-    maps = values.detach().cpu().unflatten(1, grid)                     # (E, down, across)
+    maps = values.detach().cpu().unflatten(1, grid).numpy()             # (E, down, across)
     for i, (picture, of_picture) in enumerate(zip(augment.drawable(x.numpy())[:4], maps)):
         axes[2 * i].imshow(picture)
         axes[2 * i + 1].imshow(of_picture, vmin=0, vmax=maps.max(), cmap=figures.FROM_BLACK)
@@ -487,7 +487,8 @@ def bars(net, rows):
     """A figure of what `effects_of` gives."""
     figure, axes = panels(10, 3.5, 2, sharey=True, sharex=True)
     for axis, words in zip(axes, ('with', 'without')):
-        axis.barh([verbatim(row['off']) for row in rows], [row[f'rise {words} it'] for row in rows])
+        rises = [row[f'rise {words} it'].item() for row in rows]
+        axis.barh([verbatim(row['off']) for row in rows], rises)
         axis.set(title=verbatim(f'rise {words} {rows[0]["concept"]}'), xlabel='nats')
     axes[0].invert_yaxis()
     figures.headline(figure, title_of([net]))
