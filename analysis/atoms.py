@@ -62,22 +62,10 @@ def draw_atoms(c, nets):
     """Draw a sheet of the most selective units of each layer, or one unit in depth, or what happens
     when units are switched off."""
     net = nets[0]
-    check_ranges(c, {(0, len(net.model.layers)): ['layer']})
-    if c.off and (c.atom or c.layer):
-        raise Mistake('--off names layers itself; leave --layer and --atom out')
-    if c.off and not has_loss(net):
-        raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
-                      'could rise; leave --off out')
-    off = c.off
-    if c.atom:
-        off = f'{which_layer(c, net.model)}:{c.atom}'
-    values = {}
-    if off:
-        values = units.places(off, net.model, c.to)
-    elif c.to or c.start:
-        raise Mistake('--to and --start are about atoms that are switched off; give --off too')
+    values = fixed_values(c, net)
     page = Path(c.out or 'atoms.png').with_suffix('.html')
-    if net.reads == 'text' and not c.off:
+    has_page = net.reads == 'text' and not c.off
+    if has_page:
         figures.check_free(page, c.overwrite or not c.out, endings=['.html'])
 
     # a network with random weights sees what the trained network of the same run sees
@@ -95,10 +83,28 @@ def draw_atoms(c, nets):
         return bars(net, effects), effects
     draw = draw_unit if c.atom else draw_sheet
     figure, lines = draw(c, seen[0])
-    if net.reads == 'text':
+    if has_page:
         write_file(page, lambda f: f.write('\n'.join(lines)))
         print(page)
     return figure, rows_of_units(seen[0])
+
+
+def fixed_values(c, net):
+    """The units that --off or --atom name, and the value that they get: {(layer, unit): value}.
+    Raises Mistake for settings that do not fit together, or do not fit the network."""
+    check_ranges(c, {(0, len(net.model.layers)): ['layer']})
+    if c.off and (c.atom or c.layer):
+        raise Mistake('--off names layers itself; leave --layer and --atom out')
+    if c.off and not has_loss(net):
+        raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
+                      'could rise; leave --off out')
+    if c.off:
+        return units.places(c.off, net.model, c.to)
+    if c.atom:
+        return units.places(f'{which_layer(c, net.model)}:{c.atom}', net.model, c.to)
+    if c.to or c.start:
+        raise Mistake('--to and --start are about atoms that are switched off; give --off too')
+    return {}
 
 
 def has_loss(net):
@@ -217,12 +223,12 @@ def score(c, seen):
         for l, of_layer in enumerate(of_layers):
             values = of_layer.flatten(0, 1).float()                         # (n k, m)
             m = values.size(1)
-            own = units.scores(values, concepts, is_first)
+            own = units.Scores(*in_blocks(units.scores, values, concepts, is_first))
             scores.append(own)
             few = torch.randperm(m, generator=generator)[:count]
             rotation, _ = torch.linalg.qr(torch.randn(m, m, generator=generator))
-            turned = units.choose(values @ rotation[:, :count], concepts, is_first)
-            shares = values.abs() / values.abs().sum(1, keepdim=True).clamp_min(1e-9)
+            turned = in_blocks(units.choose, values @ rotation[:, :count], concepts, is_first)
+            shares = F.normalize(values.abs(), p=1)                         # they sum to 1
             rows.append({
                 'network': net.name,
                 'layer': l + 1,
@@ -237,6 +243,13 @@ def score(c, seen):
                 'explained': explained[l],
             })
     return rows
+
+
+def in_blocks(function, values, *arguments):
+    """What a function of units (T, m) returns, tensors (m,). It gets 64 units at a time, because
+    sorted copies of all units would take a gigabyte."""
+    results = [function(block, *arguments) for block in values.split(64, 1)]
+    return [torch.cat(parts) for parts in zip(*results)]
 
 
 def covered(concept, mcc):
@@ -467,18 +480,16 @@ def say_answers(c, seen, values):
     as they are and with other values."""
     net = seen.net
     answers = []
-    for changes in ({}, values):
+    for words, changes in (('as it is', {}), ('changed', values)):
         with units.fixed(net.model, changes):
             if net.reads == 'text':
                 prompt, _ = tokens_of(c, net, 16)
                 ids = generate(net.model, prompt, 80, temperature=0)
-                answers.append(repr(tokenizer_of(net).decode(ids[0].tolist())))
+                print(f'{words}: {tokenizer_of(net).decode(ids[0].tolist())!r}')
             else:
                 logits = [net.model(input_of(net, x))[0] for x in seen.samples.x.split(64)]
                 answers.append(torch.cat(logits).softmax(1).mean(0).tolist())
-    if net.reads == 'text':
-        print(f'as it is: {answers[0]}\nchanged: {answers[1]}')
-    else:
+    if net.reads == 'images':
         names = classes_of(net.run, net.model)
         say_table(('mean probability of', 'as it is', 'changed'), zip(names, *answers))
 

@@ -324,7 +324,8 @@ def average_precision(units, has):
 
     def at_least(some):
         """How many of some units (m, T) are at least as large as each unit."""
-        return units.size(1) - torch.searchsorted(some.sort().values, units)
+        smaller = torch.searchsorted(some.sort().values, units, out_int32=True)
+        return units.size(1) - smaller
 
     precision = at_least(units.where(has > 0, -torch.inf)) / at_least(units)
     return (precision * has).sum(1) / has.sum(1)

@@ -101,6 +101,16 @@ def test_large_units_stay_finite(networks, undrawn):
     assert all(torch.isfinite(row['mcc']) for row in rows)
 
 
+@pytest.mark.slow
+def test_the_student_of_dino_has_units_but_no_loss(whole, pictures_data, table, capsys):
+    words = ['atoms', f'--ckpt={whole("dino")}', f'--data_dir={pictures_data}', '--dataset=quads', '--split=train']
+    c, nets = analyze.read_networks('atoms', words[1:])
+    assert len(table(*words)) == sum(
+        units.units_of(step).size(2) for step in atoms.layers.inside(nets[0].model, torch.randn(1, 3, 8, 8)))
+    assert 'rise' not in capsys.readouterr().out
+    assert 'leave --off out' in fails(capsys, analyze.main, *words, '--off=1:1')
+
+
 # ---- figures
 
 
@@ -252,6 +262,7 @@ def test_a_whole_layer_and_a_dead_one(networks, undrawn):
     ('gpt2', '--dataset=long --start=ab', '--off'),
     ('crate', '--image={place}/FOLDER', '--image'),
     ('crate', '--beside={place}/runs/aot_pictures', 'CRATE'),
+    ('crate', '--beside={place}/runs/gpt2', ''),
 ])
 def test_what_makes_no_sense_is_one_line(name, words, said, place, capsys, tmp_path, undrawn):
     words = words.format(place=place).split()
