@@ -24,6 +24,7 @@ from engine.plots import verbatim
 from engine.settings import check_ranges
 from engine.writing import write_file
 from tasks import augment
+from tasks.dataset import check_classes
 from tasks.imagenet import readable
 from tasks.pictures import named
 from tasks.tokenizer import Tokenizer
@@ -108,8 +109,9 @@ def fixed_values(c, net):
 
 
 def has_loss(net):
-    """Whether a network classifies pictures or predicts the next token."""
-    return net.model.config.task in ('image', 'text') and not net.run.headless
+    """Whether a network has learned to classify pictures or to predict the next token."""
+    is_read = net.model.config.task in ('image', 'text')
+    return is_read and not net.run.headless and not net.run.unlabelled
 
 
 def tokenizer_of(net):
@@ -143,6 +145,8 @@ def samples_of(c, net):
 
 def pictures_with_concepts(c, net):
     images, chosen = choose(c, net, c.num_samples or 400)
+    if (c.off or c.atom) and has_loss(net):
+        check_classes(net.run, images.classes, images.folder)
     labels = images.labels[chosen]
     # one after the other, as the numbers of many pictures would take gigabytes
     x = [augment.denormalize(pixels(net, [picture])).cpu() for picture in named(images, chosen)]

@@ -253,6 +253,8 @@ def test_a_whole_layer_and_a_dead_one(networks, undrawn):
     ('crate', '--off=1:1 --atom=2', 'leave'),
     ('crate', '--off=1:1 --layer=2', 'leave'),
     ('crate', '--to=3', '--off'),
+    ('crate', '--off=1:1 --dataset=bare', 'classes'),
+    ('crate', '--atom=1 --dataset=bare', 'classes'),
     ('crate_mae', '--off=1:1', 'leave --off out'),
     ('crate_bert', '--off=1:1 --dataset=long', 'leave --off out'),
     ('crate', '--num_samples=1', '--num_samples'),
