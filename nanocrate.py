@@ -153,7 +153,7 @@ def off(model, atoms, to=0.0):
     0 for every token, or have the value `to`; see analysis/units.py. Other threads that use the
     network meanwhile are not disturbed. Raises Mistake for a layer that the network does not have,
     and in the first pass for an atom that it does not have."""
-    return units.fixed(model, units.places(atoms, model, to))
+    return units.fixed(model, units.values_of(atoms, model, to))
 
 
 @torch.no_grad()

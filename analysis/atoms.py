@@ -63,7 +63,7 @@ def draw_atoms(c, nets):
     """Draw a sheet of the most selective units of each layer, or one unit in depth, or what happens
     when units are switched off."""
     net = nets[0]
-    values = fixed_values(c, net)
+    values = requested_values(c, net)
     page = Path(c.out or 'atoms.png').with_suffix('.html')
     has_page = net.reads == 'text' and not c.off
     if has_page:
@@ -85,12 +85,13 @@ def draw_atoms(c, nets):
     draw = draw_unit if c.atom else draw_sheet
     figure, lines = draw(c, seen[0])
     if has_page:
-        write_file(page, lambda f: f.write('\n'.join(lines)))
+        text = '\n'.join(['<meta charset="utf-8">', *lines])
+        write_file(page, lambda f: f.write(text))
         print(page)
     return figure, rows_of_units(seen[0])
 
 
-def fixed_values(c, net):
+def requested_values(c, net):
     """The units that --off or --atom name, and the value that they get: {(layer, unit): value}.
     Raises Mistake for settings that do not fit together, or do not fit the network."""
     check_ranges(c, {(0, len(net.model.layers)): ['layer']})
@@ -100,9 +101,9 @@ def fixed_values(c, net):
         raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
                       'could rise; leave --off out')
     if c.off:
-        return units.places(c.off, net.model, c.to)
+        return units.values_of(c.off, net.model, c.to)
     if c.atom:
-        return units.places(f'{which_layer(c, net.model)}:{c.atom}', net.model, c.to)
+        return units.values_of(f'{which_layer(c, net.model)}:{c.atom}', net.model, c.to)
     if c.to or c.start:
         raise Mistake('--to and --start are about atoms that are switched off; give --off too')
     return {}
@@ -203,8 +204,8 @@ def record(c, net, samples):
     for start in tqdm(range(0, n, c.batch_size), net.name, disable=None, leave=False):
         rows = slice(start, start + c.batch_size)
         index = samples.places[rows, :, None]
-        for step, batches in zip(layers.inside(net.model, input_of(net, samples.x[rows])),
-                                 of_layers):
+        inputs = input_of(net, samples.x[rows])
+        for step, batches in zip(layers.inside(net.model, inputs), of_layers):
             if start == 0:
                 explained.append(units.explained(step))
             of_tokens = units.units_of(step)[:, -N:].cpu()              # without a class token
@@ -316,10 +317,11 @@ def draw_examples(axis, seen, l, unit, chosen, places):
         draw_tiles(axis, x, places, seen.net.patches)
         return []
     strength = units_for(seen, l, unit, input_of(seen.net, x)).cpu()    # (E, N)
-    strength = (strength / strength.max().clamp_min(1e-9)).clamp(0, 1).numpy()
+    top = seen.units[l - 1][..., unit].float().max().clamp_min(1e-9)    # one scale for a unit
+    strength = (strength / top).clamp(0, 1).numpy()
     tokenizer = tokenizer_of(seen.net)
     colours = np.zeros((EXAMPLES, 2 * AROUND))
-    page = ['<meta charset="utf-8"><pre>']
+    page = ['<pre>']
     for row, (ids, place) in enumerate(zip(x.tolist(), places)):
         tokens = [tokenizer.piece(i).decode(errors='replace') for i in ids]
         lengths = [len(token) for token in tokens]
@@ -382,6 +384,7 @@ def draw_unit(c, seen):
     places = seen.samples.places
     generator = torch.Generator().manual_seed(c.seed)
     for axis, tenth in zip(axes[0], users.tensor_split(10)):
+        page.append(f'<p>{axis.get_title()}</p>')
         drawn = tenth[torch.randperm(len(tenth), generator=generator)[:EXAMPLES]]
         page += draw_examples(axis, seen, l, unit, drawn // places.size(1), places.flatten()[drawn])
     if seen.net.reads == 'images':

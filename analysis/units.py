@@ -121,7 +121,7 @@ def strongest(units):
 
 # ---- switched off -------------------------------------------------------------------------------
 
-def places(words, model, to=0.0):
+def values_of(words, model, to=0.0):
     """{(layer, unit): value} of words such as '3:37,3:40', layer and unit counted from 1. to: the
     value of each. Raises Mistake for a layer that the network does not have."""
     values = {}
