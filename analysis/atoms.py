@@ -15,7 +15,7 @@ from tqdm import tqdm
 from analysis import figures, layers, units
 from analysis.charts import panels, picture_grid, title_of
 from analysis.predictions import classes_of
-from analysis.segmentation import truth
+from analysis.segmentation import numbers_of_objects, truth
 from analysis.subjects import choose, chunk, pixels, tokens_of, which_layer
 from analysis.tables import say_rows, say_table
 from engine.mistakes import Mistake
@@ -60,8 +60,9 @@ class Seen(NamedTuple):
 # ---- the command --------------------------------------------------------------------------------
 
 def draw_atoms(c, nets):
-    """Draw a sheet of the most selective units of each layer, or one unit in depth, or what happens
-    when units are switched off."""
+    """Draw a sheet of the most selective units of each layer, or with --atom one unit in depth, or
+    with --off what happens when units are switched off. Returns a figure of the first network, and
+    rows of a table. What is drawn of text is also written to an HTML file."""
     net = nets[0]
     values = requested_values(c, net)
     page = Path(c.out or 'atoms.png').with_suffix('.html')
@@ -116,6 +117,7 @@ def has_loss(net):
 
 
 def tokenizer_of(net):
+    """The Tokenizer of a network of text."""
     return Tokenizer(**net.run.data['tokenizer'])
 
 
@@ -145,6 +147,7 @@ def samples_of(c, net):
 
 
 def pictures_with_concepts(c, net):
+    """x and y of Samples, the names of concepts, and which patches have them, bool (n, N, C)."""
     images, chosen = choose(c, net, c.num_samples or 400)
     if (c.off or c.atom) and has_loss(net):
         check_classes(net.run, images.classes, images.folder)
@@ -154,15 +157,17 @@ def pictures_with_concepts(c, net):
     x = torch.cat(x)                                                    # (n, H, W, C)
     masks = [None] * len(x)
     if images.folder.joinpath(f'{images.split}.masks.npy').exists():
-        masks = truth(net, images, chosen).numpy() > 0
+        masks = numbers_of_objects(truth(net, images, chosen)).numpy() > 0
     classes = [readable(name) for name in images.classes]
     concepts = [units.concepts_of_picture(picture, net.patches, label, classes, mask)
                 for picture, label, mask in zip(augment.drawable(x.numpy()), labels, masks)]
-    has = torch.from_numpy(np.array([list(of.values()) for of in concepts]))
+    # (n, C, down, across)
+    has = torch.from_numpy(np.array([list(of_picture.values()) for of_picture in concepts]))
     return x, torch.from_numpy(labels), list(concepts[0]), has.flatten(2).mT
 
 
 def texts_with_concepts(c, net):
+    """The same of texts that follow each other, the first ones of a dataset."""
     x, y = chunk(c, net, c.num_samples or max(2, MOST_TOKENS // net.model.config.block_size))
     tokenizer = tokenizer_of(net)
     pieces = [tokenizer.piece(i) for i in x.flatten().tolist()]
@@ -189,7 +194,7 @@ def step_of(net, l, inputs):
 
 
 def units_for(seen, l, unit, inputs):
-    """A unit of layer l, from 0, for what a network gets: (B, N), without a class token."""
+    """One unit of layer l for what a network gets, without that of a class token: (B, N)."""
     N = seen.samples.has.size(1)
     return units.units_of(step_of(seen.net, l, inputs))[:, -N:, unit]
 
@@ -214,9 +219,9 @@ def record(c, net, samples):
 
 
 def score(c, seen):
-    """Score the units of each network. Returns a row of a table for each of its layers, with means
-    of units that are chosen at random, as many of each layer, and of as many of the layer's basis
-    turned at random."""
+    """Score the units of each network, and return a row of a table for each layer. So that layers
+    of other widths can be compared, scores in the table are of equally many units of each layer,
+    which are chosen at random. Beside them: as many units of its basis turned at random."""
     count = min(of_layer.size(2) for of_net in seen for of_layer in of_net.units)
     rows = []
     for net, samples, of_layers, explained, scores in seen:
@@ -274,6 +279,7 @@ def rows_of_units(seen):
 
 
 # ---- sheets -------------------------------------------------------------------------------------
+# From here to the end of the part about one unit, a layer l counts from 1, and `unit` from 0.
 
 def draw_sheet(c, seen):
     """A figure with a row of panels for each layer, or with four rows for the one that the user
@@ -297,6 +303,7 @@ def draw_sheet(c, seen):
 
 
 def panels_of(net, row_names, column_names):
+    """A figure with a grid of panels, and the panels. Those of text are larger."""
     side = 2.3 if net.reads == 'text' else 1.8
     return picture_grid(side, row_names, column_names, title_of([net]))
 
