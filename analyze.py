@@ -10,6 +10,9 @@
     python analyze.py segment --ckpt=out/crate_shapes --beside=out/vit_shapes   # against true masks
     python analyze.py objects --ckpt=out/crate_shapes --beside=out/vit_shapes   # drawn in pictures
     python analyze.py objects --ckpt=out/crate_shapes --image=FOLDER --masks_to=masks   # your own
+    python analyze.py atoms --ckpt=out/crate_shapes     # what each unit of a layer stands for
+    python analyze.py atoms --ckpt=out/crate_shapes --layer=6 --atom=115        # one of them
+    python analyze.py atoms --ckpt=out/crate_shapes --off=6:115,6:145           # without some
     python analyze.py compress --ckpt=out/crate_shapes  # R^c before and after each attention step
     python analyze.py ista --ckpt=out/crate_shapes      # the LASSO before and after each ISTA step
     python analyze.py denoise --ckpt=out/crate_shapes   # signal to noise before and after attention
@@ -46,9 +49,9 @@ if __name__ == '__main__':
 
 import torch
 
-from analysis import (assets, compression, curves, denoising, diagram, diffusion, figures, layers,
-                      majorizer, network_figures, page, projection, reduction, scores, segmentation,
-                      sheet, sparsification)
+from analysis import (assets, atoms, compression, curves, denoising, diagram, diffusion, figures,
+                      layers, majorizer, network_figures, page, projection, reduction, scores,
+                      segmentation, sheet, sparsification)
 from analysis.subjects import SubjectsConfig, subjects
 from analysis.tables import plain
 from engine import plots, settings
@@ -64,6 +67,9 @@ class AnalyzeConfig(SubjectsConfig):
     num_samples: int = 0    # samples; 0: 256, segment 1000, pca 8, objects 6, attention and ista 4
     label: str = ''         # pca: the class of its pictures; empty: the first
     layer: int = 0          # attention, pca, segment, objects: which; 0: last but one (CRATE-MAE)
+    atom: int = 0           # atoms: which atom of --layer to draw in depth; 0: the best of each
+    off: str = ''           # atoms: switch some off, LAYER:ATOM with commas between them
+    to: float = 0.0         # atoms: the number that those of --off have instead
     heads: str = ''         # attention: the heads, such as 1,4; empty: all
     over: bool = False      # attention: over whole pictures, with a frame around what is seen
     show: str = ''          # layers: rate, sparsity or objective; empty: all that the network has
@@ -111,6 +117,7 @@ COMMANDS = {  # about trained networks: the function that draws, and its setting
             SAMPLES | {'label', 'num_samples', 'layer', 'part', 'keep'}),
     'segment': (segmentation.draw_segmentation, MASKS),
     'objects': (segmentation.draw_objects, MASKS - {'batch_size'} | {'image', 'masks_to'}),
+    'atoms': (atoms.draw_atoms, MANY_SAMPLES - {'image'} | {'layer', 'atom', 'off', 'to', 'start'}),
     'compress': (compression.draw_rate_changes, MANY_SAMPLES),
     'ista': (sparsification.draw_lasso, MANY_SAMPLES),
     'denoise': (denoising.draw_signal_to_noise, MANY_SAMPLES),

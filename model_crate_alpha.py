@@ -198,10 +198,7 @@ class ISTA(nn.Module):
         self.lam = c.lam
 
     def forward(self, x):
-        a = self.code(x)                                    # (B, N, m)
-        if self.D1 is None:
-            return F.linear(a, self.D)                      # D a: (B, N, d)
-        return F.linear(a, self.D1)                         # D1 a: (B, N, d)
+        return self.decode(self.code(x))                    # (B, N, d)
 
     def code(self, x):
         """Tokens (B, N, d) -> their sparse codes (B, N, m)."""
@@ -213,6 +210,12 @@ class ISTA(nn.Module):
             downhill = F.linear(error, self.D.T)            # D^T (x - D a), the negative gradient
             a = F.relu(a + self.eta * downhill - threshold)     # the next step: (B, N, m)
         return a
+
+    def decode(self, a):
+        """Sparse codes (B, N, m) -> tokens (B, N, d)."""
+        if self.D1 is None:
+            return F.linear(a, self.D)                      # D a: (B, N, d)
+        return F.linear(a, self.D1)                         # D1 a: (B, N, d)
 
 
 class Layer(nn.Module):

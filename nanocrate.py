@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import train as training
-from analysis import layers
+from analysis import layers, units
 from engine.checkpoint import read_log
 from engine.device import STOP
 from engine.mistakes import Mistake
@@ -143,6 +143,14 @@ def compiler_as_it_is():
           functorch.patch('force_non_lazy_backward_lowering',
                           functorch.force_non_lazy_backward_lowering)):
         yield
+
+
+def off(model, atoms, to=0.0):
+    """A block `with off(model, '3:37,3:40'):`, in which these atoms, LAYER:ATOM counted from 1, are
+    0 for every token, or have the value `to`; see analysis/units.py. Other threads that use the
+    network meanwhile are not disturbed. Raises Mistake for a layer that the network does not have,
+    and in the first pass for an atom that it does not have."""
+    return units.fixed(model, units.values_of(atoms, model, to))
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from analysis import figures, layers
 from analysis.theory import Shared
+from analysis.units import operator_of
 from engine import networks
 from engine.device import choose_device
 from engine.mistakes import Mistake
@@ -32,6 +33,7 @@ KINDS = {
     'objects': ['images'],
     'tokens': ['images', 'text'],
     'attention': ['images', 'text'],
+    'atoms': ['images', 'text'],
 }
 # commands about the class token and the patches of pictures
 OF_PATCHES = 'pca', 'segment', 'objects', 'attention'
@@ -39,7 +41,7 @@ OF_PATCHES = 'pca', 'segment', 'objects', 'attention'
 WITHOUT_RANDOM_WEIGHTS = 'tokens', 'pca', 'objects', 'page'
 MOST_DRAWN = 40  # pictures in a figure with a panel for each
 # commands that can show layers without `attn`
-WITHOUT_ATTENTION = 'layers', 'tokens', 'ista', 'page'
+WITHOUT_ATTENTION = 'layers', 'tokens', 'ista', 'page', 'atoms'
 
 
 @dataclass
@@ -136,6 +138,9 @@ def problem_with(c, command, net):
             kind_of_ista = getattr(net.model.config, 'ista', '')
             return (f"has ista='{kind_of_ista}', which does not lower the LASSO of eq. (16); "
                     'leave it out')
+    if command == 'atoms' and None in map(operator_of, all_layers):
+        return ('has layers of attention alone, without atoms; take --ckpt of CRATE, CRATE-alpha, '
+                'ViT or GPT-2')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         return f'has one head, and this command is about several subspaces; {another_run}'
     if command in OF_PATCHES:
@@ -268,6 +273,14 @@ def texts(c, net, n):
     sequences = TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
     x, _ = next(sequences.fixed(n, 1))
     return x
+
+
+def chunk(c, net, n):
+    """The first n texts of a dataset, one after the other, as long as the context: their tokens and
+    the next ones, int64 (n, N) each. There are fewer if the dataset is shorter."""
+    sequences = TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
+    starts = np.arange(min(n, len(sequences))) * sequences.block_size
+    return sequences.sequences(starts)
 
 
 def prompts(c, net, n):

@@ -42,6 +42,9 @@ ALL = NETWORKS | OTHERS | MORE
 THREE = 'vit', 'vit_mae', 'gpt2', 'mhsa', 'elsewhere'  # projections per head, so there is no one subspace
 
 
+WITHOUT_UNITS = 'aot_pictures', 'aot_text', 'mhsa', 'letters', 'bpe'  # layers of attention alone
+
+
 def config_of(name):
     model, settings = ALL[name]
     return networks.config_class(model)(**settings)
@@ -144,6 +147,7 @@ def shows(command, name):
     """Whether a command has a meaning for a network."""
     kind = kind_of(name)
     return not (kind != 'images' and command in ('pca', 'segment', 'objects')
-                or kind == 'functions' and command in ('tokens', 'attention')
+                or kind == 'functions' and command in ('tokens', 'attention', 'atoms')
+                or command == 'atoms' and name in WITHOUT_UNITS
                 or command == 'ista' and 'crate' not in ALL[name][0]
                 or command in ('denoise', 'compress') and name in THREE)

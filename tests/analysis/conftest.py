@@ -14,7 +14,7 @@ from tasks.tokenizer import Tokenizer
 
 def save_datasets(folder):
     """Pictures are 20 x 30; the runs' eval_crop of 0.8 leaves the 16 x 24 in their middle as they
-    are. Text has six sequences of 12."""
+    are. Text has six sequences of 12, and a long one 124."""
     rng, labels = np.random.default_rng(0), np.arange(18) % 3
     pictures, masks = rng.integers(0, 256, (18, 20, 30, 3), np.uint8), rng.random((18, 20, 30)) < 0.4
     for name, *arrays in (('pics', pictures, labels, masks), ('grey', pictures[..., :1], labels, masks),
@@ -22,9 +22,11 @@ def save_datasets(folder):
         classes = ['ant', 'bee', 'cat'] + ['dog'] * (name == 'bare')    # no picture of a dog, and no masks
         save_arrays(folder / name, {'train': arrays, 'test': arrays}, classes)
     for name, tokenizer, text in (('text', Tokenizer('bytes'), TEXT),
+                                  ('long', Tokenizer('bytes'), TEXT[:1500]),
                                   ('letters', Tokenizer('chars', 'abc\n'), 40 * 'abca\nb')):
         ids = tokenizer.encode(text)
-        save_text(folder / name, tokenizer, {'train': ids[73:200], 'val': ids[:73]}, {'train': 127, 'val': 73})
+        val = ids if name == 'long' else ids[:73]
+        save_text(folder / name, tokenizer, {'train': ids[73:200], 'val': val}, {'train': 127, 'val': len(val)})
     return pictures
 
 
