@@ -54,7 +54,7 @@ NOT_DRAWN = {
     'slide_compress.png': 'a picture of course/tour.ipynb',
     'slide_sparsify.png': 'a picture of course/tour.ipynb',
     'page.png': 'the page of trained/crate_shapes in a browser, 1280 x 900, behind the first '
-                'layer, with the class token pointed at',
+                'layer, with the third picture and one of its patches pointed at',
     'curve.png': 'curve.png of the run of: python train.py config/train_crate_shapes.py '
                  '--out_dir=out/crate_watched --telemetry=true --keep_checkpoints=true',
     'in_context.png': 'python eval.py --ckpt=out/aot_linear --beside=out/aot_mhsa_linear,'

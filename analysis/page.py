@@ -1,8 +1,9 @@
 """One HTML file in which a network computes under the mouse, layer by layer.
 
 The file asks for nothing from anywhere. It holds the weights, rounded to 16 bits, some pictures or
-texts, and the forward pass in JavaScript. Its parts lie in analysis/page/: network.js is the
-forward pass, and page.js is what one sees and touches.
+texts, and the forward pass in JavaScript. Of a network that reads pictures it also says, for each
+atom, which patches use it most. Its parts lie in analysis/page/: network.js is the forward pass,
+and page.js is what one sees and touches.
 """
 import base64
 import html
@@ -18,6 +19,7 @@ from analysis import layers
 from analysis.figures import check_free
 from analysis.predictions import classes_of
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
+from analysis.units import operator_of, units_of
 from engine.mistakes import Mistake
 from engine.writing import write_file
 from request.trained import from_command_line
@@ -35,14 +37,15 @@ KNOWN_WEIGHTS = re.compile(  # names of the weights with which network.js comput
     r'|read\.(norm|head)|norm|decoder_norm|pixels)(\.(weight|bias))?')
 MOST_TOKENS = 128  # in a text that somebody writes
 MOST_TOKENS_OF_DATASET = 48  # in a text from a dataset
+EXAMPLES = 9  # patches that the page shows of an atom
 
 
 @dataclass
 class PageConfig(SubjectsConfig):
-    num_samples: int = 12   # pictures or texts to choose from
+    num_samples: int = 0    # pictures or texts in the page; 0: 200 pictures, or 12 texts
     device: str = 'cpu'     # where pictures are prepared; the page itself computes in the browser
     out: str = 'page.html'  # the file to write; page.html is replaced if it exists
-    ranges = {'num_samples': (1, 200)}
+    ranges = {'num_samples': (0, 1000)}
 
 
 def main(words):
@@ -160,12 +163,13 @@ def last_token(net, sample):
 
 
 def picture_samples(c, nets):
-    """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C), and the
-    numbers of the patches that a masked autoencoder does not see at first."""
-    named_pictures = pictures(c, nets[0], c.num_samples)
-    seen_pictures = denormalize(pixels(nets[0], named_pictures)).cpu().numpy()
+    """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C); for each
+    network the patches that use its atoms most, see `examples`; and the numbers of the patches that
+    a masked autoencoder does not see at first."""
+    named_pictures = pictures(c, nets[0], n=200)
+    x = pixels(nets[0], named_pictures)                                 # (n, C, H, W)
     samples = []
-    for (name, _), picture in zip(named_pictures, seen_pictures):
+    for (name, _), picture in zip(named_pictures, denormalize(x).cpu().numpy()):
         encoded = base64.b64encode(picture.tobytes()).decode()
         samples.append({'name': name, 'picture': encoded})
 
@@ -176,7 +180,27 @@ def picture_samples(c, nets):
         noise = np.random.default_rng(c.seed).random((1, model.embed.N))
         is_hidden = model.hide(torch.from_numpy(noise))[0]              # (N,)
         hidden = is_hidden.nonzero()[:, 0].tolist()
-    return {'samples': samples, 'hidden': hidden}
+    return {'samples': samples, 'atoms': [examples(net, x) for net in nets], 'hidden': hidden}
+
+
+@torch.no_grad()
+def examples(net, x):
+    """For each layer and each of its m atoms, the patches of pictures x (n, C, H, W) that use the
+    atom most, each from another picture: a list of lists (m, EXAMPLES, 2). A patch is the number of
+    its picture and its number in the picture, both from 0. There are fewer patches if n is less,
+    and the patch -1 stands for a picture that does not use the atom. A network whose layers are
+    attention alone has no atoms."""
+    found = []
+    if operator_of(net.model.layers[0]) is None:
+        return found
+    for step in layers.inside(net.model, x):
+        units = units_of(step)[:, 1:]                           # without the class token: (n, N, m)
+        sizes, patches = units.abs().max(1)                     # of each picture: (n, m)
+        patches[sizes == 0] = -1
+        best = sizes.argsort(0, descending=True)[:EXAMPLES]     # pictures: (EXAMPLES, m)
+        places = torch.stack([best, patches.gather(0, best)], 2)
+        found.append(places.transpose(0, 1).tolist())
+    return found
 
 
 def text_samples(c, nets):
@@ -187,7 +211,7 @@ def text_samples(c, nets):
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]
     else:
-        ids_of_dataset = texts(c, nets[0], c.num_samples)               # (n, block_size)
+        ids_of_dataset = texts(c, nets[0], c.num_samples or 12)             # (n, block_size)
         length = min(MOST_TOKENS_OF_DATASET, most)
         ids_of_texts = ids_of_dataset[:, :length].tolist()
     samples = [{'name': tokenizer.decode(ids), 'ids': ids} for ids in ids_of_texts]

@@ -164,12 +164,12 @@ const Network = (() => {
     return combine(step, null, v => Math.max(0, v - shrink));                             // eq. (17)
   }
 
-  /** The MLP of ViT and GPT-2. */
-  function mlp(net, prefix, z) {
+  /** The hidden numbers of the MLP of ViT and GPT-2, (n, 4 d). */
+  function hiddenOf(net, prefix, z) {
     const gelu = net.config.gelu === 'tanh'
       ? v => v / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (v + 0.044715 * v ** 3)))
       : v => v / 2 * (1 + erf(v / Math.SQRT2));
-    return linear(net, prefix + 'mlp.down', combine(linear(net, prefix + 'mlp.up', z), null, gelu));
+    return combine(linear(net, prefix + 'mlp.up', z), null, gelu);
   }
 
   /** Abramowitz and Stegun 7.1.26; the error is below 2e-7. */
@@ -177,6 +177,15 @@ const Network = (() => {
     const t = 1 / (1 + 0.3275911 * Math.abs(x));
     const sum = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
     return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+  }
+
+  /** A matrix whose column j is 0 where on[j] is false. */
+  function switched(x, on) {
+    const y = matrix(x.n, x.d, x.data.slice());
+    for (let j = 0; j < x.d; j++)
+      if (on[j] === false)
+        for (let i = 0; i < x.n; i++) y.data[i * x.d + j] = 0;
+    return y;
   }
 
   // ---- inputs -------------------------------------------------------------------------------------------------------
@@ -228,14 +237,16 @@ const Network = (() => {
 
   // ---- the network --------------------------------------------------------------------------------------------------
 
-  /** A network on a picture or on token ids -> {states, maps}. `states` are the tokens on their way, {z, layer, step}:
-      the embedding, then two of each layer (one where there is no second half step), and between encoder and decoder
-      the normed code. maps[l] are the attention weights of layer l, K n n.
+  /** A network on a picture or on token ids -> {states, maps, atoms}. `states` are the tokens on their way, {z, layer,
+      step}: the embedding, then two of each layer (one where there is no second half step), and between encoder and
+      decoder the normed code. maps[l] are the attention weights of layer l, K n n. atoms[l] (n, m) are what ISTA
+      returns in layer l, or the hidden numbers of its MLP, before some are switched off; none if this half is off.
 
-      options, all optional: eta, lam; heads[l][k] = false, attention[l] = false, second[l] = false switch parts off;
-      hidden (N), for CRATE-MAE. A half step that is off leaves the tokens as they are. */
+      options, all optional: eta, lam; heads[l][k] = false, attention[l] = false, second[l] = false, atoms[l][j] = false
+      switch parts off; hidden (N), for CRATE-MAE. A half step that is off leaves the tokens as they are. An atom that
+      is off is 0 for all tokens. */
   function forward(net, input, options = {}) {
-    const {eta = net.config.eta, lam = net.config.lam} = options, maps = [];
+    const {eta = net.config.eta, lam = net.config.lam} = options, maps = [], atoms = [];
     const is = (what, l) => !options[what] || options[what][l] !== false;
     let z = net.reads === 'images' ? embedPicture(net, input, options.hidden) : embedText(net, input);
     const states = [{z, layer: 0, step: 'start'}];
@@ -247,8 +258,12 @@ const Network = (() => {
         if (is('attention', l)) z = add(z, update);               // Z^(l+1/2): CRATE eq. (18), AoT eq. (3)
         states.push({z, layer: l, step: net.second ? 'attention' : 'layer'});
         if (!net.second) return;
-        const normed = is('second', l) && layerNorm(net, prefix + 'norm2', z, net.eps);
-        if (normed) z = net.second === 'ISTA' ? ista(net, prefix, normed, eta, lam) : add(z, mlp(net, prefix, normed));
+        if (is('second', l)) {
+          const normed = layerNorm(net, prefix + 'norm2', z, net.eps), isIsta = net.second === 'ISTA';
+          atoms[l] = isIsta ? ista(net, prefix, normed, eta, lam) : hiddenOf(net, prefix, normed);
+          const used = switched(atoms[l], (options.atoms && options.atoms[l]) || []);
+          z = isIsta ? used : add(z, linear(net, prefix + 'mlp.down', used));
+        }
         states.push({z, layer: l, step: 'layer'});                // Z^(l+1)
         return;
       }
@@ -265,7 +280,7 @@ const Network = (() => {
         z = combine(net.config.decoder_skip === 'normed' ? normed : z, update, (a, b) => a - b);
       states.push({z, layer: l, step: 'layer'});                  // Y^(l+1), eq. (2.17) right
     });
-    return {states, maps};
+    return {states, maps, atoms};
   }
 
   /** Tokens to logits: of classes (1, num_classes), or of next tokens (N, vocab_size). Works after any layer. */
@@ -391,6 +406,12 @@ const Network = (() => {
     return row.map(v => v / sum);
   }
 
+  /** The `most` numbers of row i of a matrix that are farthest from 0, those that are 0 left out: their columns. */
+  function strongest(x, i, most = 5) {
+    const row = rowOf(x, i), order = [...row.keys()].filter(j => row[j] !== 0);
+    return order.sort((a, b) => Math.abs(row[b]) - Math.abs(row[a])).slice(0, most);
+  }
+
   /** The fewest places of a map that hold `share` of it: an array of booleans. */
   function topMass(map, share = 0.6) {
     const kept = Array(map.length).fill(false), order = [...map.keys()].sort((a, b) => map[b] - map[a]);
@@ -415,7 +436,7 @@ const Network = (() => {
   }
 
   return {bytesOf, open, forward, deviation, read, probabilities, predictPatches, reconstruct, measures, classMap,
-          topMass, shuffled};
+          strongest, topMass, shuffled};
 })();
 
 if (typeof module !== 'undefined') module.exports = Network;

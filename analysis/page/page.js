@@ -122,6 +122,14 @@ function meaningOf(what, net, l = 0) {
     mask: ['Where the class token looks', 'softmax over the patches of the class token\'s scores   CRATE-MAE eq. (B.4)',
       'The patches in full colour hold 60% of the attention of the class token, without what it gives to itself. In ' +
       'CRATE such masks can follow objects.', 'class_maps and top_mass in analysis/layers.py', 7],
+    atoms: net.second === 'ISTA'
+      ? ['Atoms', `z ≈ Σⱼ aⱼ dⱼ   ${mae ? 'CRATE-MAE eq. (2.7)' : 'CRATE eq. (16)'}`,
+        'An atom dⱼ is a column of the dictionary D of this layer. ISTA goes a step towards a sum of few atoms that '
+        + 'is close to the token, and returns how much of each the sum has: aⱼ. These are the numbers of the token '
+        + 'after the layer.', `ISTA in ${file}, examples in analysis/page.py`, 3]
+      : ['Hidden units', 'W₂ GELU(W₁ z + b₁) + b₂',
+        'A hidden unit is one of the numbers between the two maps of the MLP, after the GELU.',
+        `MLP in ${file}, examples in analysis/page.py`, 7],
     tokens: ['Tokens', net.second === 'ISTA'
       ? (mae ? 'Z^(l+½) = Z^(l) + MSSA(Z^(l) | U),  Z^(l+1) = ISTA(Z^(l+½) | D)   CRATE-MAE eq. (2.14)' +
         ';  Y^(l+½) = E Y^(l),  Y^(l+1) = Y^(l+½) − MSSA(Y^(l+½) | V)   eq. (2.17)'
@@ -181,7 +189,8 @@ function compare() {
         'The page knows the layers of nanoCRATE as they are, and those of this network were edited.');
   }
 }
-const state = {sample: 0, picture: null, ids: null, hidden: [], token: 0, place: 0, mode: 'point', brush: 1, random: 7};
+const state = {sample: 0, picture: null, ids: null, hidden: [], token: 0, kept: false, place: 0, mode: 'point',
+  brush: 1, random: 7};
 const [H, W] = pictures ? nets[0].config.image_size : [0, 0], C = pictures ? nets[0].config.channels : 0;
 const masked = nets.find(net => net.masked);
 
@@ -210,6 +219,20 @@ function tokenIn(net) {
 function middle() {
   const n = state.token - 1, {across, config: {patch_size: [h, w]}} = nets[0];
   return [Math.floor((Math.floor(n / across) + 0.5) * h), Math.floor((n % across + 0.5) * w)];
+}
+
+/** The mouse is over a token: one looks at it, unless another one is kept. */
+function hover(token) {
+  if (state.kept || token === state.token) return;
+  state.token = token;
+  update();
+}
+
+/** The mouse presses a token: it is kept when the mouse moves on, or let go if it was kept. */
+function press(token) {
+  state.kept = !(state.kept && token === state.token);
+  state.token = token;
+  update();
 }
 
 const count = () => pictures ? nets[0].down * nets[0].across + 1 : state.ids.length;
@@ -252,13 +275,19 @@ function update({input = false, net = null} = {}) {
 
 // ---- the input ------------------------------------------------------------------------------------------------------
 
+/** The numbers of up to twelve samples to choose from. The other ones are there for the patches of atoms. */
+const mostOffered = Math.min(12, held.samples.length);
+const offered = Array.from({length: mostOffered}, (_, i) => Math.floor(i * held.samples.length / mostOffered));
+
 function buildInput() {
   const box = $('input');
   box.className = 'panel';
   box.append(el('h2', {}, pictures ? 'Picture' : 'Text'), el('div', {id: 'samples', class: pictures ? '' : 'texts'}));
-  held.samples.forEach((sample, i) => $('samples').append(el('button', {type: 'button', title: sample.name,
-    'aria-label': sample.name, onclick: () => choose(i)},
-    pictures ? thumbnail(sample) : sample.name.replace(/\s+/g, ' ').trim().slice(0, 16) || `text ${i + 1}`)));
+  for (const i of offered) {
+    const sample = held.samples[i], {name} = sample;
+    $('samples').append(el('button', {type: 'button', title: name, 'aria-label': name, onclick: () => choose(i)},
+      pictures ? thumbnail(sample) : name.replace(/\s+/g, ' ').trim().slice(0, 16) || `text ${i + 1}`));
+  }
   (pictures ? buildPicture : buildText)(box);
 }
 
@@ -270,7 +299,7 @@ function thumbnail(sample) {
 }
 
 function drawSamples() {
-  [...$('samples').children].forEach((b, i) => b.setAttribute('aria-pressed', String(i === state.sample)));
+  [...$('samples').children].forEach((b, i) => b.setAttribute('aria-pressed', String(offered[i] === state.sample)));
 }
 
 /** Buttons of which one is pressed. */
@@ -305,12 +334,14 @@ function buildPicture(box) {
       if (state.mode === 'hide') hide(patchAt(on, masked), hides);
     }
     last = down ? place : null;
-    if (token !== state.token || down) { state.token = token; update(); }
+    if (!down) hover(token);
+    else if (token !== state.token || state.mode !== 'point') { state.token = token; update(); }
   };
   canvas.addEventListener('pointerdown', e => {
     down = true;
     if (masked) hides = !state.hidden[patchAt(at(e), masked)];
     if (state.mode !== 'point' && e.isTrusted) canvas.setPointerCapture(e.pointerId);
+    if (state.mode === 'point') press(1 + patchAt(at(e), nets[0]));
     touch(e);
   });
   canvas.addEventListener('pointermove', touch);
@@ -323,7 +354,7 @@ function buildPicture(box) {
         'aria-label': 'width of the brush', oninput: e => { state.brush = +e.target.value; }})),
       el('button', {type: 'button', onclick: () => choose(state.sample)}, 'undo the drawing')),
     el('div', {class: 'row'}, el('button', {type: 'button', id: 'cls',
-      onclick: () => { state.token = 0; update(); }}, 'look at the class token')));
+      onclick: () => press(0)}, 'look at the class token')));
   if (masked) box.append(el('div', {class: 'row'},
     el('button', {type: 'button', onclick: hideOthers}, `hide ${percent(masked.config.mask_ratio)} at random`),
     el('button', {type: 'button', onclick: () => { state.hidden.fill(false); update({input: true}); }}, 'show all')));
@@ -377,13 +408,30 @@ function drawPicture() {
   $('cls').setAttribute('aria-pressed', String(n < 0));
   const i = Math.floor(n / nets[0].across) + 1, j = n % nets[0].across + 1;
   $('pointed').textContent = (n < 0 ? 'the class token' : `patch in row ${i}, column ${j}`)
-    + ` of ${held.samples[state.sample].name}`;
+    + ` of ${held.samples[state.sample].name}` + (state.kept ? ', kept: press it again to let it go' : '');
 }
 
 /** A pixel of the picture as a network sees it: in a masked autoencoder, hidden patches are grey with stripes. */
 function colourAt(i, j, net) {
   if (net && net.masked && state.hidden[patchAt([i, j], net)]) return Array(3).fill((i + j) % 4 ? 150 : 110);
   return pixel(state.picture, C, i * W + j);
+}
+
+const decoded = [];  // pictures of samples, once one of their patches was shown
+
+/** Draws up to nine patches, [picture, patch], in three rows, each with a paler patch around it. */
+function drawExamples(canvas, net, places) {
+  const [h, w] = net.config.patch_size, high = 3 * h + 1, wide = 3 * w + 1, white = [255, 255, 255];
+  cells(canvas, 3 * high - 1, 3 * wide - 1, (i, j) => {
+    const place = places[3 * Math.floor(i / high) + Math.floor(j / wide)];
+    if (!place) return white;
+    const [n, patch] = place, row = i % high - h, column = j % wide - w;  // from the corner of the patch
+    const y = Math.floor(patch / net.across) * h + row, x = patch % net.across * w + column;
+    if (row === 2 * h || column === 2 * w || y < 0 || y >= H || x < 0 || x >= W) return white;
+    decoded[n] ||= Network.bytesOf(held.samples[n].picture);
+    const inside = row >= 0 && row < h && column >= 0 && column < w;
+    return pixel(decoded[n], C, y * W + x).map(v => inside ? v : (255 + v) / 2);
+  });
 }
 
 // ---- text
@@ -492,7 +540,7 @@ function keys(e) {
 // ---- the board of one network ---------------------------------------------------------------------------------------
 
 function makeBoard(net) {
-  const c = net.config, options = {eta: c.eta, lam: c.lam, heads: {}, attention: {}, second: {}};
+  const c = net.config, options = {eta: c.eta, lam: c.lam, heads: {}, attention: {}, second: {}, atoms: {}};
   const board = {net, options, mixed: null, trace: null, trained: null, draw, compute, current};
   const root = el('section', {class: 'board', 'aria-label': net.name},
     el('div', {class: 'title'}, el('h2', {}, `${net.name}: ${sizeOf(net)}`), el('p', {class: 'note'})));
@@ -505,14 +553,17 @@ function makeBoard(net) {
   };
   const tokens = panel('Tokens', 'tokens', 'The numbers that the network computes with, one row a token.');
   const heads = panel('Attention of this token', 'attention', 'Which tokens each head averages for this one.');
-  const masks = pictures && panel('Where the class token looks: 60% of its attention', 'mask',
-    'The part of the picture that each head looks at most.');
+  const examples = pictures ? held.atoms[net.index] : [], unit = net.second === 'ISTA' ? 'atom' : 'unit';
+  const atoms = examples.length > 0 && panel(`${unit === 'atom' ? 'Atoms' : 'Hidden units'} of this token`, 'atoms',
+    `The ${unit}s that it uses most, and the patches of ${held.samples.length} pictures that use each of them most.`);
   const stopped = 'if it stopped after each layer.';
   const said = net.masked ? panel('What the decoder says, layer by layer', 'patches',
     `The picture that the network would draw ${stopped}`)
     : !pictures ? panel('Next token, layer by layer', 'next', `The token that the network would write next ${stopped}`)
       : net.classes && panel('Class probabilities, layer by layer', 'classes',
         `What the network would answer ${stopped}`);
+  const masks = pictures && panel('Where the class token looks: 60% of its attention', 'mask',
+    'The part of the picture that each head looks at most.');
   const parts = panel('Change the network', 'switches', 'Move or switch something, and see what changes above.');
   $('boards').append(root);
 
@@ -537,9 +588,9 @@ function makeBoard(net) {
 
   /** Whether anything is not as it was trained. */
   function changed() {
-    const {eta, lam, heads, attention, second} = options;
+    const {eta, lam, heads, attention, second, atoms} = options;
     const off = part => Object.values(part).some(v => v === false || Array.isArray(v) && v.includes(false));
-    return !!board.mixed || eta !== c.eta || lam !== c.lam || [heads, attention, second].some(off);
+    return !!board.mixed || eta !== c.eta || lam !== c.lam || [heads, attention, second, atoms].some(off);
   }
 
   /** The state that one looks at: the last one up to the place on the walk. */
@@ -552,6 +603,7 @@ function makeBoard(net) {
     board.shown = here;
     drawTokens(here);
     drawHeads(here);
+    if (atoms) drawAtoms(here);
     if (!pictures) drawNext();
     if (same) return;
     titleNote.textContent = `computed in ${board.seconds.toFixed(2)} s, here in the browser`
@@ -568,7 +620,7 @@ function makeBoard(net) {
   const heat = el('canvas', {class: 'tokens', role: 'img', 'aria-label': 'tokens as a heat map'});
   heat.addEventListener('pointermove', e => {
     const r = heat.getBoundingClientRect(), n = Math.floor((e.clientY - r.top) / r.height * current().z.n);
-    if (current().z.n === count() && n !== state.token && n >= 0 && n < count()) { state.token = n; update(); }
+    if (current().z.n === count() && n >= 0 && n < count()) hover(n);
   });
   const tokensNote = el('p', {class: 'note'}), numbers = el('div', {class: 'numbers'});
   tokens.append(tokensNote, heat, numbers, ...remarks(net).map(text => el('p', {class: 'note'}, text)));
@@ -676,6 +728,52 @@ function makeBoard(net) {
       number('attention', percent(most), net, l), line);
   }
 
+  // -- atoms
+
+  const atomsNote = el('p', {class: 'note'}), atomsBox = el('div', {class: 'maps'});
+  const atomsOff = el('p', {class: 'note', role: 'status'});
+  const allOn = el('button', {type: 'button'}, `switch all ${unit}s on`);
+  allOn.onclick = () => {
+    options.atoms = {};
+    update({net});
+  };
+  if (atoms) atoms.append(atomsNote, atomsBox, atomsOff, allOn);
+
+  function drawAtoms({layer: l}) {
+    const token = tokenIn(net), values = board.trace.atoms[l], who = token ? 'this patch' : 'the class token';
+    const strongest = values ? Network.strongest(values, token) : [];
+    if (net.layers[l].decodes) atomsNote.textContent = 'The decoder has no atoms.';
+    else if (!values) atomsNote.textContent = `The ${net.second} of layer ${l + 1} is off.`;
+    else if (!strongest.length) atomsNote.textContent = `In layer ${l + 1} ${who} uses no ${unit}.`;
+    else atomsNote.textContent = `In layer ${l + 1}, for ${who}. Numbers say how much it uses them. Take a tick away, and `
+      + `the ${unit} is 0 for all tokens.`;
+    refill(atomsBox, strongest.map(j => atomFigure(l, j, values.data[token * values.d + j])));
+
+    const off = Object.entries(options.atoms).flatMap(([layer, on]) =>
+      [...on.keys()].filter(j => on[j] === false).map(j => `${unit} ${j + 1} of layer ${Number(layer) + 1}`));
+    const line = off.length ? `Off: ${off.join(', ')}.` : '';
+    if (atomsOff.textContent !== line) atomsOff.textContent = line;       // else it would be read aloud again
+    allOn.hidden = !off.length;
+  }
+
+  /** The patches that use atom j of layer l most, its switch, and its value for a token. */
+  function atomFigure(l, j, value) {
+    const places = examples[l][j].filter(([, patch]) => patch >= 0), name = `${unit} ${j + 1}`;
+    const on = (options.atoms[l] || [])[j] !== false;
+    const canvas = el('canvas', {role: 'img', 'aria-label': `the ${places.length} patches that use ${name} most`});
+    drawExamples(canvas, net, places);
+    const box = el('input', {type: 'checkbox', checked: on, 'aria-label': `${name} of layer ${l + 1}`});
+    box.onchange = () => {
+      options.atoms[l] ||= [];
+      options.atoms[l][j] = box.checked;
+      update({net});
+    };
+    return el('figure', {class: on ? '' : 'off'}, el('label', {}, canvas, box, name), el('br'),
+      number('atoms', short(value), net, l));
+  }
+
+  // -- where the class token looks
+
   const masksBox = el('div', {class: 'maps'});
   if (masks) masks.append(...(unused(net) ? [el('p', {class: 'note'}, unused(net))] : []), masksBox);
 
@@ -774,7 +872,7 @@ function makeBoard(net) {
     update({net});
   };
   back.onclick = () => {
-    Object.assign(options, {eta: c.eta, lam: c.lam, heads: {}, attention: {}, second: {}});
+    Object.assign(options, {eta: c.eta, lam: c.lam, heads: {}, attention: {}, second: {}, atoms: {}});
     board.mixed = null;
     update({net});
   };
@@ -866,8 +964,8 @@ function unused(net) {
 // ---- start ----------------------------------------------------------------------------------------------------------
 
 const byTouch = matchMedia('(pointer: coarse)').matches;           // a phone has no arrow keys
-$('lead').textContent = (pictures ? 'Point at a patch, or draw on the picture. ' : 'Point at a token, or write. ')
-  + `The ${byTouch ? 'buttons ◀ and ▶' : 'arrow keys ← and →'} walk through the `
+const how = pictures ? 'Point at a patch, press it to keep it, or draw on the picture.' : 'Point at a token, or write.';
+$('lead').textContent = `${how} The ${byTouch ? 'buttons ◀ and ▶' : 'arrow keys ← and →'} walk through the `
   + `${nets.some(net => net.second) ? 'half steps of every layer' : 'layers'}. Press a number to read its equation.`;
 buildInput();
 const boards = nets.map(makeBoard);

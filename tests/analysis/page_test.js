@@ -83,6 +83,42 @@ async function switches() {
   await changes('mixed weights', table, () => press(named('button', 'mix the')));
   await press(named('button', 'as trained'));
 }
+/** The panels of atoms of all networks. */
+const atomPanels = () => [...document.querySelectorAll('section.panel')].filter(panel =>
+  /^(Atoms|Hidden units)/.test(panel.getAttribute('aria-label')));
+async function atoms() {
+  const boxes = panel => [...panel.querySelectorAll('input')], board = panel => panel.closest('.board');
+  const names = panel => boxes(panel).map(box => box.getAttribute('aria-label')).join();
+  const offs = panel => panel.querySelector('[role=status]').textContent;
+  for (let i = 0; i < 40; i++) await key('body', 'ArrowLeft');       // the decoder, at the end, has no atoms
+  await mouse('#picture', 'pointerdown', 0.5, 0.6);
+  await mouse('#picture', 'pointerup', 0.5, 0.6);
+  const kept = text('#pointed'), listed = atomPanels().map(names).join();
+  await mouse('#picture', 'pointermove', 0.1, 0.1);
+  check('a patch that was pressed is kept', text('#pointed') === kept && atomPanels().map(names).join() === listed);
+  for (let i = 0; i < atomPanels().length; i++) {
+    const panel = atomPanels()[i], answer = () => board(panel).querySelector('.scroll').textContent;
+    const before = answer(), box = boxes(panel)[1], name = box.getAttribute('aria-label');
+    check('atoms are listed', boxes(panel).length > 1 && panel.querySelectorAll('canvas').length === boxes(panel).length);
+    box.focus();
+    await press(box);
+    const again = boxes(panel)[1];
+    check('an atom off stays in its place', again.getAttribute('aria-label') === name && !again.checked);
+    check('and the keyboard with it', document.activeElement === again);
+    check('the answer changes', answer() !== before);
+    check('a line names it', name.split(' ').every(word => offs(panel).includes(word)));
+    await press([...panel.querySelectorAll('button')].pop());
+    check('all on again', answer() === before && !offs(panel) && boxes(panel)[1].checked);
+    await press(boxes(panel)[0]);
+    await press(named('button', 'as trained'));
+    if (i === 0) check('as trained', answer() === before && !offs(panel));
+    else await press([...panel.querySelectorAll('button')].pop());
+  }
+  await mouse('#picture', 'pointerdown', 0.5, 0.6);
+  await mouse('#picture', 'pointerup', 0.5, 0.6);
+  await mouse('#picture', 'pointermove', 0.5, 0.1);
+  check('and let go', text('#pointed') !== kept && atomPanels().map(names).join() !== listed);
+}
 async function pictures() {
   await changes('choosing', ['#pointed', table], () => press('#samples button:nth-child(2)'));
   await mouse('#picture', 'pointermove', 0.5, 0.1);
@@ -141,6 +177,11 @@ async function texts() {
 (async () => {
   await frame(); await frame();
   await (get('[data-mode=hide]') ? pictures() : get('#picture') ? shared() : texts());
+  if (get('#picture')) {
+    await press('[data-mode=point]');
+    await atoms();
+  }
+  check('atoms are shown', atomPanels().length === WITH_ATOMS);
   check('nothing is wider than the window', document.documentElement.scrollWidth <= innerWidth);
   check('no fault is shown', get('#fault').hidden);
   fault('a fault');

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
-from insides import ALL, MORE, PICTURES, kind_of, loud_network, walk
+from insides import ALL, MORE, PICTURES, kind_of, load, loud_network, walk
 
 import analyze
 import model_aot
@@ -225,6 +225,44 @@ def test_sliders_and_switches_change_what_they_say(tmp_path):
 
 
 @in_node
+@pytest.mark.parametrize('name', ['crate', 'soft', 'mm', 'crate_mae', 'crate_gpt', 'vit', 'gpt2'])
+@torch.no_grad()
+def test_an_atom_that_is_off_is_zero_for_all_tokens(name, tmp_path):
+    """Atoms 2 and 5 of layer 1, and 3 of layer 3. The page lists what they were before."""
+    file, model = rounded(name)
+    given, x = random_input(model)
+    off = {0: [1, 4], 2: [2]}
+    options = {'atoms': {l: [False if j in atoms else None for j in range(5)] for l, atoms in off.items()}}
+    found = in_javascript(tmp_path, file, model, '''
+        const {states, atoms} = Network.forward(net, input, options);
+        const last = states.filter(s => s.layer === net.config.n_layer - 1).pop();
+        return {z: [...last.z.data], atoms: atoms.map(a => [...a.data]), strongest: Network.strongest(atoms[2], 1),
+          trained: [...Network.forward(net, input).states.filter(s => s.layer === net.config.n_layer - 1).pop().z.data]};
+        ''', input=given, options=options)
+    z = model.embed(x)
+    seen = []
+
+    def switch(l, units):
+        seen.append(units)
+        on = torch.ones(units.size(-1))
+        on[off.get(l, [])] = 0
+        return units * on
+
+    same(found['trained'], model.layers(z))
+    for l, layer in enumerate(model.layers):
+        if hasattr(layer, 'ista'):
+            layer.ista.register_forward_hook(lambda module, args, out, l=l: switch(l, out))
+        else:
+            layer.mlp.down.register_forward_pre_hook(lambda module, args, l=l: switch(l, *args))
+    same(found['z'], model.layers(z))
+    for got, want in zip(found['atoms'], seen, strict=True):
+        same(got, want)
+    assert (torch.tensor(found['z']) - torch.tensor(found['trained'])).abs().max() > 0.01
+    strongest = seen[2][0, 1].abs().topk(5)
+    assert found['strongest'] == strongest.indices[strongest.values > 0].tolist()
+
+
+@in_node
 def test_mixed_weights_are_the_same_numbers_elsewhere(tmp_path):
     file, model = rounded('crate')
     found = in_javascript(tmp_path, file, model, '''const other = Network.shuffled(net);
@@ -261,6 +299,40 @@ def test_a_page_holds_what_one_network_sees_or_two(place, write):
     assert len(found['hidden']) == 12 - 3                               # of 4 x 3 patches
 
 
+@pytest.mark.parametrize('name, words, pictures', [
+    ('crate', [], 18), ('crate_mae', [], 18), ('vit', [], 18), ('soft', [], 18), ('grey', [], 18),
+    ('crate', ['--num_samples=2'], 2), ('crate', ['--image={place}/FOLDER'], 3)])
+@torch.no_grad()
+def test_the_patches_of_an_atom_use_it_most(name, words, pictures, write, place):
+    """Each is from another picture, and has the largest unit of it; no other picture has a larger one. A picture that
+    does not use the atom is left out."""
+    found = held(write(name, *words))
+    model = load(place, name)
+    shape = *model.config.image_size, model.config.channels
+    seen = np.stack([np.frombuffer(base64.b64decode(s['picture']), np.uint8).reshape(shape) for s in found['samples']])
+    assert len(seen) == pictures
+    steps = list(walk(model, normalize(torch.tensor(seen).permute(0, 3, 1, 2).float())))
+    examples, = found['atoms']
+    assert len(examples) == len(steps)
+    unused = 0
+    for layer, (*_, half, after), of_layer in zip(model.layers, steps, examples):
+        units = after if hasattr(layer, 'ista') else torch.nn.functional.gelu(layer.mlp.up(layer.norm2(half)))
+        sizes = units[:, 1:].abs().numpy()                              # (n, N, m)
+        assert len(of_layer) == sizes.shape[2]
+        for atom, places in enumerate(of_layer):
+            assert len(places) == min(9, pictures) == len({i for i, _ in places})
+            got = [sizes[i, patch, atom] if patch >= 0 else 0 for i, patch in places]
+            want = np.sort(sizes[:, :, atom].max(1))[::-1][:9]
+            assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+            unused += sum(patch < 0 for _, patch in places)
+    assert unused or name not in ('crate', 'crate_mae')      # so that the rule is tested
+
+
+def test_networks_of_attention_alone_have_no_atoms(write):
+    assert held(write('aot_pictures'))['atoms'] == [[]]
+    assert not held(write('crate_gpt')).get('atoms')
+
+
 def test_names_from_elsewhere_cannot_end_the_script(write):
     text = write('aot_text', '--start=</script><b>', out='<i>.html')
     assert text.count('</script>') == 3 and held(text)['samples'][0]['name'] == '</script><b>'
@@ -284,14 +356,15 @@ FRAMES = '<head><script>window.requestAnimationFrame = draw => setTimeout(draw, 
 @in_browser
 @pytest.mark.slow
 @pytest.mark.parametrize('width', [1200, 360])
-@pytest.mark.parametrize('names, least', [
-    (['crate', 'crate_mae'], 16), (['vit', 'aot_pictures'], 10), (['gpt2', 'aot_text'], 16)])
-def test_in_a_browser(names, least, width, place, write, tmp_path):
-    """Choosing, hovering, keys, sliders, switches, drawing, hiding and writing change what they should, and
+@pytest.mark.parametrize('names, least, with_atoms', [
+    (['crate', 'crate_mae'], 30, 2), (['vit', 'aot_pictures'], 18, 1), (['gpt2', 'aot_text'], 16, 0)])
+def test_in_a_browser(names, least, with_atoms, width, place, write, tmp_path):
+    """Choosing, hovering, keys, sliders, switches, atoms, drawing, hiding and writing change what they should, and
     numbers are those of their points.
     The page is in a frame, because a window cannot be narrower than 500 pixels."""
     text = write(names[0], f'--beside={place}/runs/{names[1]}')
-    text = html.escape(text.replace('<head>', FRAMES).replace('</body>', f'<script>{SELF_TEST}</script></body>'))
+    script = f'<script>const WITH_ATOMS = {with_atoms};\n{SELF_TEST}</script>'
+    text = html.escape(text.replace('<head>', FRAMES).replace('</body>', f'{script}</body>'))
     frame = f'<!doctype html><body><iframe style="width: {width}px; height: 800px; border: 0" srcdoc="{text}"></iframe>'
     (tmp_path / 'frame.html').write_text(frame, encoding='utf-8')
     words = ['--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={tmp_path}/profile', '--dump-dom',
