@@ -1,8 +1,9 @@
 """The pictures of assets/, drawn again: `assets`, a command of analyze.py.
 
 COMMANDS lists the pictures, and the command that draws each. The runs of networks lie in one
-folder, by default trained/. If a command fails, for example because a run is missing, its picture
-stays as it is, and `assets` prints the command and its error message.
+folder, by default trained/. The run out/crate_tied does not come with the project, and
+docs/look_inside.md has its command. If a command fails, for example because a run is missing, its
+picture stays as it is, and `assets` prints the command and its error message.
 """
 import shlex
 import shutil
@@ -28,15 +29,12 @@ COMMANDS = {
     'tweedie.png': 'analyze.py tweedie',
     # networks on drawn shapes
     'attention.png': 'analyze.py attention --ckpt=RUNS/crate_shapes --num_samples=2',
-    'compress_trained.png': 'analyze.py compress --ckpt=RUNS/crate_shapes --beside=RUNS/crate_tied',
+    'compress_trained.png': 'analyze.py compress --ckpt=RUNS/crate_shapes --beside=out/crate_tied',
     'crate_mae_shapes.png': 'sample.py --ckpt=RUNS/crate_mae_shapes --image=data/shapes '
                             '--num_samples=3',
     'crate_shapes.html': 'analyze.py page --ckpt=RUNS/crate_shapes',
-    'denoise_trained.png': 'analyze.py denoise --ckpt=RUNS/crate_shapes --beside=RUNS/crate_tied',
+    'denoise_trained.png': 'analyze.py denoise --ckpt=RUNS/crate_shapes --beside=out/crate_tied',
     'layers.png': 'analyze.py layers --ckpt=RUNS/crate_shapes --beside=RUNS/vit_shapes',
-    'objective.png': 'analyze.py layers --ckpt=RUNS/crate_shapes '
-                     '--beside=RUNS/vit_shapes,RUNS/crate_mae_shapes '
-                     '--show=objective',
     'objects_many.png': 'analyze.py objects --ckpt=RUNS/crate_shapes '
                         '--beside=RUNS/crate_mae_shapes,RUNS/vit_shapes --dataset=shapes_many '
                         '--num_samples=4',

@@ -35,6 +35,7 @@ def lines(axis, rows, name, x, y, **labels):
             marked = [0, 1, *range(8, len(points), 8)]
         axis.plot(*zip(*points), label=line_name, markevery=marked)
 
+    axis.margins(y=0.08)  # so that the frame cuts no marker
     axis.set(**{'xlabel': x, 'ylabel': y} | labels)
     is_counted = all(isinstance(row[x], int) for row in rows)
     if is_counted and axis.get_xscale() == 'linear':

@@ -166,10 +166,11 @@ def draw_paths(c, rows, best_rows):
     lines(axes[1], rows, 'method', 'step', 'snr', ylim=(0, None),
           title='signal to noise\nof the same tokens',
           ylabel="signal to noise, AoT's eq. (6)")
-    lines(axes[2], best_rows, 'method', 'N/d', 'factor', xscale='log',
+    lines(axes[2], best_rows, 'method', 'N/d', 'factor',
           title='what the best of all steps\nmultiplies it by',
           xlabel='tokens / dimensions;\nthe theory is left of the line',
           ylabel='factor; 1 = unchanged')
+    axes[2].set_xscale('log', base=2)  # the numbers of tokens double
     axes[2].axvline(1, color='black', linewidth=1, linestyle=':')
     figures.legend_below(figure, axes)
     return figure

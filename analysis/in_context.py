@@ -10,7 +10,7 @@ def draw(errors, models, title, table):
     Bands are two standard errors wide to each side. Networks have solid lines, estimators dashed
     ones. errors: of `scoring.regression.curves`; models: the names of the networks; table: a path.
     """
-    figure = plots.empty_figure(6.4, 4)
+    figure = plots.empty_figure(6.4, 4.8)
     axis = figure.subplots()
     labels = figures.told_apart(models)
     rows = []
@@ -24,6 +24,6 @@ def draw(errors, models, title, table):
             rows.append((name, i, mean[i], error[i]))
     axis.set(xlabel='examples in the prompt', ylabel='squared error, normalized', title=title,
              ylim=(-0.03, 1.3))
-    axis.legend(fontsize='small')
+    figures.legend_below(figure, [axis], 'bands: two standard errors; errors above 1.3 not shown')
     columns = ['estimator', 'examples', 'error', 'standard_error']
     figures.save(table.with_suffix('.png'), figure, columns, rows)

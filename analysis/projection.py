@@ -213,14 +213,19 @@ def say_theorem(c, row):
 
 
 def draw_fields(arrows, points):
-    """The figure of `nearest`: a panel for each field, with the longest arrow of length 1."""
-    figure, axes = panels(13.2, 4.3, 4)
+    """The figure of `nearest`: a panel for each field. The longest arrow of each panel has the same
+    length, about that from a point to the next one, and the frame has room for it."""
+    longest = 0.35
+    end = points.abs().max().item() + longest
+    figure, axes = panels(13.2, 4.3, 4, sharey=True)
     for axis, (name, field) in zip(axes, arrows.items()):
-        scaled = field / field.norm(dim=1).max()
-        axis.quiver(*points.T, *scaled.T, angles='xy', color='C0')
+        scaled = longest * field / field.norm(dim=1).max()
+        axis.quiver(*points.T, *scaled.T, angles='xy', scale_units='xy', scale=1, color='C0',
+                    width=0.006)
         axis.axhline(0, color='C1', linewidth=1)
         axis.axvline(0, color='C1', linewidth=1)
-        axis.set(aspect='equal', xticks=[], yticks=[],
-                 title=name.replace('-grad R^c', r'$-\nabla R^c$'))
-    figure.supxlabel('arrows: where a token goes; orange lines: the subspaces')
+        axis.set(aspect='equal', xlim=(-end, end), ylim=(-end, end), xticks=range(-2, 3),
+                 yticks=range(-2, 3), title=name.replace('-grad R^c', r'$-\nabla R^c$'))
+    figure.supxlabel('arrows: where a token goes, the longest of each panel equally long; '
+                     'orange lines: the subspaces', fontsize='medium')
     return figure

@@ -251,15 +251,21 @@ def say_errors(m, rows, sigmas):
 def draw_errors(rows):
     """The figure: errors over sigma, on the left those from E[z | x], on the right those from z."""
     figure, axes = panels(12, 5.2, 2)
-    titles_and_units = {
-        'from E[z | x]': ('error of what the proof puts\nin the place of the best estimate',
-                          r'$\|z\|$'),
-        'from z': ('what denoisers leave of the noise;\n1 = all of it', r'$\|\sigma w\|$'),
+    settings_of_panels = {
+        'from E[z | x]': {
+            'title': 'error of what the proof puts\nin the place of the best estimate',
+            'ylabel': r'distance from E[z | x], over $\|z\|$',
+            'yscale': 'log',
+        },
+        'from z': {
+            'title': 'what denoisers leave of the noise;\n1 = all of it',
+            'ylabel': r'distance from z, over $\|\sigma w\|$',
+            'ylim': (0, None),
+        },
     }
-    for axis, (compared, (title, unit)) in zip(axes, titles_and_units.items()):
+    for axis, (compared, settings) in zip(axes, settings_of_panels.items()):
         rows_of_panel = [row for row in rows if row['compared'] == compared]
-        lines(axis, rows_of_panel, 'name', 'sigma', 'error', title=title,
-              xlabel=r'$\sigma$, size of the noise', ylabel=f'distance {compared}, over {unit}',
-              xscale='log', yscale='log')
+        lines(axis, rows_of_panel, 'name', 'sigma', 'error', xscale='log',
+              xlabel=r'$\sigma$, size of the noise', **settings)
         axis.legend(fontsize='small')
     return figure

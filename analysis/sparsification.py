@@ -15,6 +15,10 @@ from analysis.subjects import measured
 from analysis.tables import say_rows, say_walks
 from analysis.theory import Shared, shipped_ista
 
+# The figure ends here, and the table goes on. A step that is too long jumps over the minimum and
+# back again, and lines of many such steps would fill the panel.
+LAST_STEP_DRAWN = 16
+
 
 # ---- with codes that one knows ------------------------------------------------------------------
 
@@ -56,8 +60,9 @@ def draw_sparsification(c):
                      label='the minimum')
         axis.axhline(rows[-1]['objective_of_zero'], color='grey', linestyle=':', linewidth=1,
                      label='codes Z = 0')
-        lines(axis, rows_of_dictionary, 'step_size', 'step', 'objective', xscale='symlog',
-              yscale='log', title=f'{name} dictionary,\n$2/\\|D\\|^2$ = {2 / norm2:.3g}',
+        drawn = [row for row in rows_of_dictionary if row['step'] <= LAST_STEP_DRAWN]
+        lines(axis, drawn, 'step_size', 'step', 'objective', yscale='log',
+              title=f'{name} dictionary,\n$2/\\|D\\|^2$ = {2 / norm2:.3g}',
               xlabel='step; the first is the layer', ylabel='LASSO per token, eq. (16)')
         axis.label_outer()
     figures.legend_below(figure, axes)

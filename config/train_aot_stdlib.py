@@ -7,7 +7,7 @@
 # Its baselines, with about as many parameters, need these flags:
 #   AoT-MHSA   --attn=mhsa --n_layer=3 --max_iters=2350 --out_dir=out/aot_mhsa_stdlib
 #   GPT-2      --attn=mhsa --mlp=true --n_layer=4 --n_embd=128 --n_head=4
-#              --max_iters=2240 --out_dir=out/gpt2_stdlib
+#              --max_iters=2240 --out_dir=out/gpt2_128_stdlib
 #
 # hardware   2 CPU cores
 # minutes    2 to 3 of training with bfloat16, 6 without

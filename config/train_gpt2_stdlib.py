@@ -9,7 +9,7 @@
 # expected   to be measured
 from config.base.stdlib import *
 
-out_dir = 'out/gpt2_132_stdlib'  # 132 is its width; train_aot_stdlib.py has another GPT-2
+out_dir = 'out/gpt2_stdlib'
 
 model = 'aot'
 attn = 'mhsa'
