@@ -311,8 +311,13 @@ def standardized(columns):
 
 def matthews(is_on, has):
     """The Matthews correlation of units that are on, (T, m), and concepts, (T, C), both 0 or 1: (m,
-    C). It is Pearson's correlation of such numbers, and 0 for one that never changes."""
-    return standardized(is_on).T @ standardized(has) / len(has)
+    C). It is 0 for a unit or a concept that never changes."""
+    T = len(is_on)
+    both = is_on.T @ has                                                # (m, C)
+    on = is_on.sum(0)[:, None]                                          # (m, 1)
+    had = has.sum(0)                                                    # (C,)
+    spread = (on * (T - on)).sqrt() * (had * (T - had)).sqrt()
+    return (T * both - on * had) / spread.clamp_min(1)
 
 
 def average_precision(units, has):
