@@ -358,7 +358,8 @@ def draw_tiles(axis, x, places, grid):
     # a frame around each tile, and empty tiles up to EXAMPLES
     tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
     rows = [torch.cat(row.unbind(), 2) for row in tiles.split(3)]       # three tiles in a row
-    axis.imshow(1 - torch.cat(rows, 1).permute(1, 2, 0).numpy())
+    picture = 1 - torch.cat(rows, 1).permute(1, 2, 0).numpy()
+    axis.imshow(picture, interpolation='nearest')
 
 
 def patches_of(pictures, places, grid, around=0):

@@ -5,8 +5,8 @@
 #   python train.py config/train_crate_stdlib.py    # prepares its data; nothing is downloaded
 #
 # hardware   2 CPU cores
-# minutes    to be measured
-# expected   to be measured
+# minutes    6 of training on one of two busy cores
+# expected   validation loss 1.310 (one seed)
 from config.base.stdlib import *
 
 out_dir = 'out/crate_stdlib'
