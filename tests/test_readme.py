@@ -60,7 +60,7 @@ def place(tmp_path):
     for i in range(12):
         Image.fromarray(drawn[i]).save(tmp_path / 'PHOTOS' / f'{i}.jpg')
     small = dict(image_size=64, patch_size=16, n_layer=2)
-    torch.save({'state_dict': picture_network(**small, num_classes=10).to_official()}, tmp_path / 'crate_base.pth')
+    torch.save({'state_dict': picture_network(**small, num_classes=10).to_official()}, tmp_path / 'crate_small.pth')
     alpha = picture_network('crate_alpha', **small, num_classes=1000)
     save_run(tmp_path / 'out' / 'crate_alpha_b16', alpha, {'kind': 'images', 'classes': list(imagenet.names())})
     mae = masked_autoencoder('crate_mae', **small)[0]
