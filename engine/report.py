@@ -47,10 +47,10 @@ def sizes_of(config, kind):
             words.append(text.format(getattr(config, name)))
 
     if kind == 'images':
-        height, width = config.image_size
+        height, width = networks.as_pair(config.image_size)
         pictures = f'pictures of {height} x {width}'
         if hasattr(config, 'patch_size'):
-            patch_height, patch_width = config.patch_size
+            patch_height, patch_width = networks.as_pair(config.patch_size)
             pictures += f' in patches of {patch_height} x {patch_width}'
         words.append(pictures)
     elif kind != 'arrays' and hasattr(config, 'block_size'):

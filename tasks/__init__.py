@@ -29,6 +29,7 @@ What tasks read is in text.py, pictures.py, arrays.py and regression.py.
 """
 import importlib
 import math
+import pkgutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -186,8 +187,8 @@ class BaseTask:
 def task_of(config):
     """The class Task of tasks/task_x.py, where x is the task of a network with this config. Raises
     Mistake if there is no such file."""
-    files = sorted((HERE / 'tasks').glob('task_*.py'))
-    names = [path.stem.removeprefix('task_') for path in files]
+    modules = pkgutil.iter_modules(__path__)
+    names = [m.name.removeprefix('task_') for m in modules if m.name.startswith('task_')]
     if config.task not in names:
         raise Mistake(f"task='{config.task}' is unknown; choose one of {', '.join(names)}, or "
                       f'write tasks/task_{config.task}.py')
