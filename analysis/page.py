@@ -24,7 +24,6 @@ from engine.mistakes import Mistake
 from engine.writing import write_file
 from request.trained import from_command_line
 from tasks.augment import denormalize, normalize
-from tasks.tokenizer import Tokenizer
 
 FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the file
 SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
@@ -206,7 +205,7 @@ def examples(net, x):
 def text_samples(c, nets):
     """The token ids of texts, the length of the longest text that the page takes, and the
     tokenizer."""
-    tokenizer = Tokenizer(**nets[0].run.data['tokenizer'])
+    tokenizer = nets[0].tokenizer
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]
