@@ -182,15 +182,10 @@ def input_of(net, x):
     return x
 
 
-def step_of(net, l, inputs):
-    """The Step of layer l, from 1, for what a network gets."""
-    return next(itertools.islice(layers.inside(net.model, inputs), l - 1, None))
-
-
 def units_for(seen, l, unit, inputs):
     """One unit of layer l for what a network gets, without that of a class token: (B, N)."""
     N = seen.samples.has.size(1)
-    return units.units_of(step_of(seen.net, l, inputs))[:, -N:, unit]
+    return units.units_of(layers.step_at(seen.net.model, l, inputs))[:, -N:, unit]
 
 
 # ---- how selective units are --------------------------------------------------------------------
@@ -457,7 +452,7 @@ def effect(seen, words, values, concept):
     if y.dim() == 1:  # of pictures
         has = has.any(1)
     first_layer, _ = min(values)
-    step = step_of(net, first_layer, input_of(net, x[:64]))
+    step = layers.step_at(net.model, first_layer, input_of(net, x[:64]))
     output = units.output_of(step)
     before = losses(net, x, y)
     with units.fixed(net.model, values):

@@ -81,11 +81,10 @@ def layer_by_layer(c):
     see `measures.passing`, (n_layer, 2)."""
     generator = torch.Generator().manual_seed(c.seed)
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, generator)
-    tau = c.tau or None  # 0 becomes None, the plain softmax
     ratios = [measures.snr(Z, U)]
     shares_passing = []
     for _ in range(c.n_layer):
-        phi = measures.denoising_weights(Z, U, tau)
+        phi = measures.denoising_weights(Z, U, c.tau)
         shares_passing.append(torch.stack(measures.passing(phi)))
         Z = measures.denoise(Z, U, c.eta, phi)
         ratios.append(measures.snr(Z, U))
