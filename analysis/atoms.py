@@ -126,7 +126,7 @@ def samples_of(c, net):
         x, y, names, has = texts_with_concepts(c, net)
     n, N, _ = has.shape
     k = min(N, max(1, MOST_TOKENS // n))
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     places = torch.rand(n, N, generator=generator).topk(k).indices.sort().values
 
     taken = has.take_along_dim(places[..., None], 1)                    # (n, k, C)
@@ -216,7 +216,7 @@ def score(c, seen):
         n, k, _ = taken.shape
         concepts = taken.flatten(0, 1).float()                              # (n k, C)
         is_first = torch.arange(n).repeat_interleave(k) < n // 2            # (n k,)
-        generator = torch.Generator().manual_seed(c.seed)
+        generator = c.generator()
         for l, of_layer in enumerate(of_layers):
             values = of_layer.flatten(0, 1).float()                         # (n k, m)
             m = values.size(1)
@@ -376,7 +376,7 @@ def draw_unit(c, seen):
     figure, axes = panels_of(seen.net, rows, [f'{10 * i} to {10 * i + 10}%' for i in range(10)])
     page = []
     places = seen.samples.places
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     for axis, tenth in zip(axes[0], users.tensor_split(10)):
         page.append(f'<p>{axis.get_title()}</p>')
         drawn = tenth[torch.randperm(len(tenth), generator=generator)[:EXAMPLES]]
@@ -418,9 +418,8 @@ def effects_of(c, seen, values):
     first = seen[0]
     l, unit = next(iter(values))
     concept = first.samples.names[first.scores[l - 1].concept[unit - 1]]
-    means = {}
-    for l, unit in values:
-        means[l, unit] = first.units[l - 1][..., unit - 1].float().mean().item()
+    means = {(l, unit): first.units[l - 1][..., unit - 1].float().mean().item()
+             for l, unit in values}
     others = {}
     generator = np.random.default_rng(c.seed)
     for l, count in collections.Counter(l for l, _ in values).items():

@@ -79,7 +79,7 @@ def layer_by_layer(c):
     """The signal-to-noise ratio of each cluster before the first layer and after each layer,
     (n_layer + 1, K), and the shares of signal and of noise that pass the threshold in each layer,
     see `measures.passing`, (n_layer, 2)."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, generator)
     ratios = [measures.snr(Z, U)]
     shares_passing = []

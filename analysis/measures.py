@@ -123,6 +123,11 @@ def random_bases(K, p, d, generator):
     return columns.unflatten(1, (K, p)).permute(1, 0, 2)
 
 
+def relative_distance(a, b):
+    """The distance of tokens a from tokens b, as a share of the length of b."""
+    return ((a - b).norm() / b.norm()).item()
+
+
 def turning(step, Z):
     """The part of a step (.., N, d) that turns the tokens Z (.., N, d): orthogonal to each token,
     so without the part that only makes a token longer or shorter."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from analysis import layers
-from analysis.figures import check_free
+from analysis.figures import check_out
 from analysis.predictions import classes_of
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
 from analysis.units import operator_of, units_of
@@ -49,8 +49,7 @@ class PageConfig(SubjectsConfig):
 
 def main(words):
     c, run, overrides = from_command_line(words, PageConfig)
-    may_replace = c.overwrite or c.out == PageConfig.out
-    check_free(c.out, may_replace, '--out', ['.html'])
+    check_out(c, ['.html'])
     nets = subjects(c, run, overrides, 'page')
     check(nets)
     text = page(c, nets)

@@ -247,7 +247,7 @@ def object_scores(scores, is_visible, ranked):
     n, P = scores.iou.shape
     certainty = torch.zeros(n, P)
     if ranked:
-        certainty = certainty - torch.arange(P)
+        certainty -= torch.arange(P)
     exists = scores.covers > 0  # a mask of unknown pixels alone counts as none
     best = scores.iou_of_objects.amax(1)                                # (n, M)
     return {
@@ -327,7 +327,7 @@ def rows_of_guesses(net, images, chosen, true, is_visible):
 
 def joined(scores):
     """A list of Scores, of some pictures each, as one Scores of all pictures."""
-    return Scores(*(torch.cat(tensors) for tensors in zip(*scores)))
+    return Scores(*map(torch.cat, zip(*scores)))
 
 
 def draw_segmentation(c, nets):
