@@ -4,6 +4,7 @@ and scores are."""
 import collections
 import html
 import itertools
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +22,11 @@ from analysis.tables import say_rows, say_table
 from engine.mistakes import Mistake
 from engine.names import printable
 from engine.plots import verbatim
-from engine.settings import check_ranges
 from engine.writing import write_file
 from tasks import augment
 from tasks.dataset import check_classes
 from tasks.imagenet import readable
 from tasks.pictures import named
-from tasks.tokenizer import Tokenizer
 from weights.generate import generate
 
 MOST_TOKENS = 2 ** 15   # of all samples together, whose units are kept
@@ -95,16 +94,16 @@ def draw_atoms(c, nets):
 def requested_values(c, net):
     """The units that --off or --atom name, and the value that they get: {(layer, unit): value}.
     Raises Mistake for settings that do not fit together, or do not fit the network."""
-    check_ranges(c, {(0, len(net.model.layers)): ['layer']})
-    if c.off and (c.atom or c.layer):
-        raise Mistake('--off names layers itself; leave --layer and --atom out')
-    if c.off and not has_loss(net):
-        raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
-                      'could rise; leave --off out')
+    layer = which_layer(c, net.model)
     if c.off:
+        if c.atom or c.layer:
+            raise Mistake('--off names layers itself; leave --layer and --atom out')
+        if not has_loss(net):
+            raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
+                          'could rise; leave --off out')
         return units.values_of(c.off, net.model, c.to)
     if c.atom:
-        return units.values_of(f'{which_layer(c, net.model)}:{c.atom}', net.model, c.to)
+        return units.values_of(f'{layer}:{c.atom}', net.model, c.to)
     if c.to or c.start:
         raise Mistake('--to and --start are about atoms that are switched off; give --off too')
     return {}
@@ -114,11 +113,6 @@ def has_loss(net):
     """Whether a network has learned to classify pictures or to predict the next token."""
     is_read = net.model.config.task in ('image', 'text')
     return is_read and not net.run.headless and not net.run.unlabelled
-
-
-def tokenizer_of(net):
-    """The Tokenizer of a network of text."""
-    return Tokenizer(**net.run.data['tokenizer'])
 
 
 # ---- what is shown ------------------------------------------------------------------------------
@@ -132,7 +126,7 @@ def samples_of(c, net):
         x, y, names, has = texts_with_concepts(c, net)
     n, N, _ = has.shape
     k = min(N, max(1, MOST_TOKENS // n))
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     places = torch.rand(n, N, generator=generator).topk(k).indices.sort().values
 
     taken = has.take_along_dim(places[..., None], 1)                    # (n, k, C)
@@ -169,7 +163,7 @@ def pictures_with_concepts(c, net):
 def texts_with_concepts(c, net):
     """The same of texts that follow each other, the first ones of a dataset."""
     x, y = chunk(c, net, c.num_samples or max(2, MOST_TOKENS // net.model.config.block_size))
-    tokenizer = tokenizer_of(net)
+    tokenizer = net.tokenizer
     pieces = [tokenizer.piece(i) for i in x.flatten().tolist()]
     text = b''.join(pieces).decode(errors='surrogateescape')
     concepts, is_python = units.concepts_of_text(text, [len(piece) for piece in pieces])
@@ -188,33 +182,26 @@ def input_of(net, x):
     return x
 
 
-def step_of(net, l, inputs):
-    """The Step of layer l, from 1, for what a network gets."""
-    return next(itertools.islice(layers.inside(net.model, inputs), l - 1, None))
-
-
 def units_for(seen, l, unit, inputs):
     """One unit of layer l for what a network gets, without that of a class token: (B, N)."""
     N = seen.samples.has.size(1)
-    return units.units_of(step_of(seen.net, l, inputs))[:, -N:, unit]
+    return units.units_of(layers.step_at(seen.net.model, l, inputs))[:, -N:, unit]
 
 
 # ---- how selective units are --------------------------------------------------------------------
 
 def record(c, net, samples):
     """The Seen of a network, without scores."""
-    n, N, _ = samples.has.shape
+    N = samples.has.size(1)
     of_layers = [[] for _ in net.model.layers]
     explained = []
-    for start in tqdm(range(0, n, c.batch_size), net.name, disable=None, leave=False):
-        rows = slice(start, start + c.batch_size)
-        index = samples.places[rows, :, None]
-        inputs = input_of(net, samples.x[rows])
-        for step, batches in zip(layers.inside(net.model, inputs), of_layers):
-            if start == 0:
+    batches = list(zip(samples.x.split(c.batch_size), samples.places.split(c.batch_size)))
+    for x, places in tqdm(batches, net.name, disable=None, leave=False):
+        for step, of_layer in zip(layers.inside(net.model, input_of(net, x)), of_layers):
+            if not of_layer:  # the first batch alone
                 explained.append(units.explained(step))
             of_tokens = units.units_of(step)[:, -N:].cpu()              # without a class token
-            batches.append(of_tokens.take_along_dim(index, 1).bfloat16())
+            of_layer.append(of_tokens.take_along_dim(places[..., None], 1).bfloat16())
     return Seen(net, samples, [torch.cat(batches) for batches in of_layers], explained, [])
 
 
@@ -229,7 +216,7 @@ def score(c, seen):
         n, k, _ = taken.shape
         concepts = taken.flatten(0, 1).float()                              # (n k, C)
         is_first = torch.arange(n).repeat_interleave(k) < n // 2            # (n k,)
-        generator = torch.Generator().manual_seed(c.seed)
+        generator = c.generator()
         for l, of_layer in enumerate(of_layers):
             values = of_layer.flatten(0, 1).float()                         # (n k, m)
             m = values.size(1)
@@ -326,7 +313,7 @@ def draw_examples(axis, seen, l, unit, chosen, places):
     strength = units_for(seen, l, unit, input_of(seen.net, x)).cpu()    # (E, N)
     top = seen.units[l - 1][..., unit].float().max().clamp_min(1e-9)    # one scale for a unit
     strength = (strength / top).clamp(0, 1).numpy()
-    tokenizer = tokenizer_of(seen.net)
+    tokenizer = seen.net.tokenizer
     colours = np.zeros((EXAMPLES, 2 * AROUND))
     page = ['<pre>']
     for row, (ids, place) in enumerate(zip(x.tolist(), places)):
@@ -357,8 +344,8 @@ def draw_tiles(axis, x, places, grid):
     tiles *= F.pad(torch.ones(h, w), (2 * w, 2 * w, 2 * h, 2 * h), value=0.5)
     # a frame around each tile, and empty tiles up to EXAMPLES
     tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
-    rows = [torch.cat(row.unbind(), 2) for row in tiles.split(3)]       # three tiles in a row
-    picture = 1 - torch.cat(rows, 1).permute(1, 2, 0).numpy()
+    rows = tiles.unflatten(0, (3, 3)).permute(0, 3, 1, 4, 2)            # (3, h, 3, w, C)
+    picture = 1 - rows.flatten(2, 3).flatten(0, 1).numpy()
     axis.imshow(picture, interpolation='nearest')
 
 
@@ -390,7 +377,7 @@ def draw_unit(c, seen):
     figure, axes = panels_of(seen.net, rows, [f'{10 * i} to {10 * i + 10}%' for i in range(10)])
     page = []
     places = seen.samples.places
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     for axis, tenth in zip(axes[0], users.tensor_split(10)):
         page.append(f'<p>{axis.get_title()}</p>')
         drawn = tenth[torch.randperm(len(tenth), generator=generator)[:EXAMPLES]]
@@ -426,14 +413,14 @@ def draw_where(axes, seen, l, unit):
 
 def effects_of(c, seen, values):
     """The rows of a table: what happens if units have other values, {(layer, unit): value}. Beside
-    them: the same units at their means, as many others that a seed chooses, and the unit of each
-    other network that tells their concept best. The concept is that of the first unit."""
+    them: the same units at their means, as many others that a seed chooses, and of each other
+    network the unit that tells their concept best, if it has such a unit. The concept is that of
+    the first unit."""
     first = seen[0]
     l, unit = next(iter(values))
     concept = first.samples.names[first.scores[l - 1].concept[unit - 1]]
-    means = {}
-    for l, unit in values:
-        means[l, unit] = first.units[l - 1][..., unit - 1].float().mean().item()
+    means = {(l, unit): first.units[l - 1][..., unit - 1].float().mean().item()
+             for l, unit in values}
     others = {}
     generator = np.random.default_rng(c.seed)
     for l, count in collections.Counter(l for l, _ in values).items():
@@ -445,14 +432,12 @@ def effects_of(c, seen, values):
             effect(first, 'others, at random', others, concept)]
 
     for other in seen[1:]:
-        names = other.samples.names
-        if other.net.kind == 'trained' and has_loss(other.net) and concept in names:
-            best = []  # (score, layer, unit) of the best unit of each layer
-            for l, own in enumerate(other.scores, 1):
-                mcc = own.mcc.where(own.concept == names.index(concept), -1)
-                best.append((mcc.max().item(), l, mcc.argmax().item() + 1))
-            _, l, unit = max(best)
-            rows.append(effect(other, f'{other.net.label}, {l}:{unit}', {(l, unit): c.to}, concept))
+        with_concept = [row for row in rows_of_units(other) if row['concept'] == concept]
+        if other.net.kind == 'trained' and has_loss(other.net) and with_concept:
+            best = max(with_concept, key=itemgetter('mcc'))
+            place = best['layer'], best['atom']
+            words = '{}, {}:{}'.format(other.net.label, *place)
+            rows.append(effect(other, words, {place: c.to}, concept))
     return rows
 
 
@@ -467,7 +452,7 @@ def effect(seen, words, values, concept):
     if y.dim() == 1:  # of pictures
         has = has.any(1)
     first_layer, _ = min(values)
-    step = step_of(net, first_layer, input_of(net, x[:64]))
+    step = layers.step_at(net.model, first_layer, input_of(net, x[:64]))
     output = units.output_of(step)
     before = losses(net, x, y)
     with units.fixed(net.model, values):
@@ -500,7 +485,7 @@ def say_answers(c, seen, values):
             if net.reads == 'text':
                 prompt, _ = tokens_of(c, net, 16)
                 ids = generate(net.model, prompt, 80, temperature=0)
-                print(f'{words}: {tokenizer_of(net).decode(ids[0].tolist())!r}')
+                print(f'{words}: {net.tokenizer.decode(ids[0].tolist())!r}')
             else:
                 logits = [net.model(input_of(net, x))[0] for x in seen.samples.x.split(64)]
                 answers.append(torch.cat(logits).softmax(1).mean(0).tolist())

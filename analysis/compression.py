@@ -5,6 +5,7 @@ The command `compress` measures it on tokens that are drawn from the paper's own
 --ckpt in a trained network. Tokens are rows here, Z (N, d), where the paper has columns.
 """
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 from torch.nn.functional import cosine_similarity, normalize
@@ -36,7 +37,7 @@ def sample_tokens(c):
     """Draw tokens Z (N, d) around true subspaces. Returns Z, the bases U of these subspaces, and
     the bases V of random subspaces, (K, d, p) each. The tokens have length 1, the condition of
     Approximation 4."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     n = c.tokens // c.n_head  # tokens of a subspace
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, n, c.d, c.delta, generator)
     V = c.random_bases(generator)
@@ -146,7 +147,7 @@ def best_step(path, tokens_per_dimension):
     """A row about the step after which signal to noise is largest, 0 if no step raises it. path:
     the rows of one method."""
     first = path[0]
-    best = max(path, key=lambda row: row['snr'])
+    best = max(path, key=itemgetter('snr'))
     return {
         'method': first['method'],
         'N/d': tokens_per_dimension,
@@ -195,10 +196,8 @@ def say_steps(c, rows):
         'eq. (10)': eq10_update(c, Z, shipped_attention(U)),
         'eq. (68)': -c.gamma * (P_shrunk @ U.mT).sum(0),
     }
-    distances = []
-    for name, update in approximations.items():
-        distance = (update - downhill).norm() / downhill.norm()
-        distances.append(f'{name} {distance:.1%}')
+    distances = [f'{name} {measures.relative_distance(update, downhill):.1%}'
+                 for name, update in approximations.items()]
     print(f'{shortening_share_of_square:.1%} of the gradient only shortens tokens; off by, of the '
           f'gradient step: {", ".join(distances)}')
 

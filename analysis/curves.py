@@ -35,7 +35,7 @@ def main(words):
     if not folders:
         raise Mistake('name the directories of runs, such as: '
                       'python analyze.py curves out/mssa out/gpt2')
-    figures.check_free(c.out, c.overwrite or c.out == CurvesConfig.out)
+    figures.check_out(c)
     runs = {folder: read_log(folder) for folder in folders}
     say_losses(runs)
     with plots.house_style():

@@ -79,13 +79,12 @@ def layer_by_layer(c):
     """The signal-to-noise ratio of each cluster before the first layer and after each layer,
     (n_layer + 1, K), and the shares of signal and of noise that pass the threshold in each layer,
     see `measures.passing`, (n_layer, 2)."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     Z, U = measures.noisy_mixture(c.n_head, c.head_dim, c.tokens, c.d, c.delta, generator)
-    tau = c.tau or None  # 0 becomes None, the plain softmax
     ratios = [measures.snr(Z, U)]
     shares_passing = []
     for _ in range(c.n_layer):
-        phi = measures.denoising_weights(Z, U, tau)
+        phi = measures.denoising_weights(Z, U, c.tau)
         shares_passing.append(torch.stack(measures.passing(phi)))
         Z = measures.denoise(Z, U, c.eta, phi)
         ratios.append(measures.snr(Z, U))

@@ -26,7 +26,7 @@ class DiagramConfig:
 
 def main(words):
     c = DiagramConfig(**check(collect(words), DiagramConfig))
-    figures.check_free(c.out, c.overwrite or c.out == DiagramConfig.out)
+    figures.check_out(c)
     with plots.house_style():
         plots.save_picture(c.out, draw())
     print(f'{c.out}: a layer of CRATE, and a block of ViT')

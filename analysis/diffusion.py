@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.charts import lines, panels
-from analysis.measures import compressed_rate_gradient
+from analysis.measures import compressed_rate_gradient, relative_distance
 from analysis.projection import noisy_codebook, outside
 from analysis.scores import Mixture, diffuse, score
 from analysis.tables import say_rows, say_table
@@ -53,11 +53,6 @@ def flow(Z, U, eps, depth):
     s_at_end = torch.from_numpy(w_at_end / beta).sqrt()
     change = (left_vectors * (s_at_end - s)[:, None]) @ right_vectors  # of W: (K, N, p)
     return Z + (change @ U.mT).sum(0)  # (N, d)
-
-
-def relative_distance(a, b):
-    """The distance of tokens a from tokens b, as a share of the length of b."""
-    return ((a - b).norm() / b.norm()).item()
 
 
 def round_trips(Z, U, eps, depth, layer_counts):
@@ -151,7 +146,7 @@ class DiffuseConfig(TheoryConfig):
 def draw_diffusion(c):
     """CRATE-MAE: how far encoder and then decoder are from the identity as steps get small; and
     whether eqs. (2.10) and (2.11) have the same law."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     U = c.random_bases(generator)
     X, _, s = noisy_codebook(U, c.sets * c.tokens, 0, generator)
     X = X.unflatten(0, (c.sets, -1))  # (sets, N, d)
@@ -207,9 +202,7 @@ def say_orders(layer_counts, errors):
 def say_differences(rows):
     """Print how far the two equations are from each other, with the score and with the gradient.
     rows: those of `laws`, of which the first is about the start."""
-    with_score = rows[1:3]
-    with_gradient = rows[3:5]
-    for stochastic, ordinary in (with_score, with_gradient):
+    for stochastic, ordinary in (rows[1:3], rows[3:5]):
         error = math.hypot(stochastic['standard_error'], ordinary['standard_error'])
         difference = abs(stochastic['value'] - ordinary['value']) / error
         print(f'here {stochastic["what"]} and (2.11) differ by {difference:.1f} standard errors; '

@@ -34,6 +34,11 @@ def check_free(path, overwrite, setting='--out', endings=PICTURES):
         raise Mistake(f'{path} exists; give another {setting}, or --overwrite=true to replace it')
 
 
+def check_out(c, endings=PICTURES):
+    """check_free for the setting `out` of c. A file that the user did not name is replaced."""
+    check_free(c.out, c.overwrite or c.out == type(c).out, endings=endings)
+
+
 def check_figure(picture, overwrite, setting='--out'):
     """check_free for a figure and for the table beside it. Raises ModuleNotFoundError without
     matplotlib."""

@@ -9,6 +9,7 @@ The subspaces of a layer are those of `attn.U` (one projection for query, key an
 has) or of `attn.QKV` (three projections, stacked), for `attn.K` heads. docs/extend.md says more.
 """
 import contextlib
+import itertools
 import threading
 from typing import NamedTuple
 
@@ -138,11 +139,15 @@ def sparsifier(layer):
     return {name: getattr(ista, name) for name in ('eta', 'lam') if hasattr(ista, name)}
 
 
+def step_at(model, l, *inputs):
+    """The Step of layer l. The layers after l are not computed."""
+    return next(itertools.islice(inside(model, *inputs), l - 1, None))
+
+
 def at_layer(model, l, *inputs):
     """The attention module of layer l, and its input. The layers after l are not computed."""
-    for number, step in enumerate(inside(model, *inputs), 1):
-        if number == l:
-            return step.attention, step.normed
+    step = step_at(model, l, *inputs)
+    return step.attention, step.normed
 
 
 def attentions(model):

@@ -118,7 +118,7 @@ def draw_majorizer(c):
     """CRATE, appendix A.3: the bound lies above -R, touches it, and its minimum is the layer; how
     tight it is; and phi along the steps. From tokens without negative numbers the layer lowers the
     objective from -2.7 to -3.6; with alpha / 8 it would reach -12.1."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     points = starts(c, generator)
     checks = check_bound(c, points['random'], generator)
     say_table(('the bound of eq. (84) and the layer', ''), checks.items())
@@ -147,7 +147,6 @@ def check_bound(c, Z0, generator):
     """How far the bound that touches -R at tokens Z0 (N, d) is from -R, and its minimum from the
     layer, and how curved R is: {words: number}."""
     alpha = c.alpha
-    lam = c.lam
     steps = gaussian(generator, 200, *Z0.shape)
     lengths = torch.rand(200, 1, 1, generator=generator, dtype=Z0.dtype)
     # up to four times as long as Z0
@@ -160,8 +159,8 @@ def check_bound(c, Z0, generator):
     gap_at_Z0 = abs(gap(0 * Z0, PAPER))
     least_gap = min(gap(step, PAPER) for step in steps)
     least_sharp_gap = min(gap(step, SHARP) for step in steps)
-    distance = (layer(Z0, alpha, lam) - minimum(Z0, alpha, lam)).abs().max()
-    distance_with_D = (layer(Z0, alpha, lam, D) - minimum(Z0 @ D, alpha, lam)).abs().max()
+    distance = (layer(Z0, alpha, c.lam) - minimum(Z0, alpha, c.lam)).abs().max()
+    distance_with_D = (layer(Z0, alpha, c.lam, D) - minimum(Z0 @ D, alpha, c.lam)).abs().max()
     lowest, highest = extreme_curvatures(alpha, generator)
     return {
         'bound less -R at Z0': gap_at_Z0,

@@ -123,6 +123,11 @@ def random_bases(K, p, d, generator):
     return columns.unflatten(1, (K, p)).permute(1, 0, 2)
 
 
+def relative_distance(a, b):
+    """The distance of tokens a from tokens b, as a share of the length of b."""
+    return ((a - b).norm() / b.norm()).item()
+
+
 def turning(step, Z):
     """The part of a step (.., N, d) that turns the tokens Z (.., N, d): orthogonal to each token,
     so without the part that only makes a token longer or shorter."""
@@ -209,13 +214,13 @@ def snr(Z, U):
     return torch.linalg.matrix_norm(signal) / torch.linalg.matrix_norm(noise)
 
 
-def denoising_weights(Z, U, tau=None):
+def denoising_weights(Z, U, tau=0):
     """phi(Z^T U_k U_k^T Z) of eq. (4) for tokens Z (K, n, d) and bases U (K, d, p): (K, K n, K n),
-    a row for each token. phi is the softmax. With tau it is the phi of Theorem 1: tau where the
-    softmax is above tau, and 0 elsewhere."""
+    a row for each token. If tau is 0, phi is the softmax. Else it is the phi of Theorem 1: tau
+    where the softmax is above tau, and 0 elsewhere."""
     W = Z.flatten(0, 1) @ U                                 # U_k^T Z: (K, K n, p)
     phi = (W @ W.mT).softmax(-1)
-    if tau is None:
+    if tau == 0:
         return phi
     return tau * (phi > tau).to(phi.dtype)
 

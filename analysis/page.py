@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from analysis import layers
-from analysis.figures import check_free
+from analysis.figures import check_out
 from analysis.predictions import classes_of
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
 from analysis.units import operator_of, units_of
@@ -24,7 +24,6 @@ from engine.mistakes import Mistake
 from engine.writing import write_file
 from request.trained import from_command_line
 from tasks.augment import denormalize, normalize
-from tasks.tokenizer import Tokenizer
 
 FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the file
 SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
@@ -50,8 +49,7 @@ class PageConfig(SubjectsConfig):
 
 def main(words):
     c, run, overrides = from_command_line(words, PageConfig)
-    may_replace = c.overwrite or c.out == PageConfig.out
-    check_free(c.out, may_replace, '--out', ['.html'])
+    check_out(c, ['.html'])
     nets = subjects(c, run, overrides, 'page')
     check(nets)
     text = page(c, nets)
@@ -206,7 +204,7 @@ def examples(net, x):
 def text_samples(c, nets):
     """The token ids of texts, the length of the longest text that the page takes, and the
     tokenizer."""
-    tokenizer = Tokenizer(**nets[0].run.data['tokenizer'])
+    tokenizer = nets[0].tokenizer
     most = min(MOST_TOKENS, *(net.model.config.block_size for net in nets))
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]

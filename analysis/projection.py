@@ -178,7 +178,7 @@ class NearestConfig(TheoryConfig):
 def draw_nearest(c):
     """CRATE-MAE's Theorem 1 measured under its noise model, for more and more tokens, and its
     Figure 3."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     U = c.random_bases(generator)
     shares = (1/32, 1/16, 1/8, 1/4, 1/2, 3/4, 1, 3/2)
     token_counts = {c.tokens, *(max(2, round(share * c.d)) for share in shares)}

@@ -61,7 +61,7 @@ def subspaces(c, generator):
 
 def draw_reduction(c):
     """The longer version's Figure 5: the same codes in three sets of subspaces."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     codes = gaussian(generator, c.n_head, c.tokens, c.head_dim) / c.head_dim ** 0.5
     bases = subspaces(c, generator)
     groups_of_tokens = {name: codes @ U.mT for name, U in bases.items()}    # (K, n, d) each
@@ -97,9 +97,7 @@ def draw_reduction(c):
 def say_changes(close, orthogonal, along_axes):
     """Print how the rate reduction and the energy change from row to row, and what the theory says
     of it."""
-    rises = 'does not rise'
-    if orthogonal['rate_reduction'] > close['rate_reduction']:
-        rises = 'rises'
+    rises = 'rises' if orthogonal['rate_reduction'] > close['rate_reduction'] else 'does not rise'
     difference = abs(orthogonal['rate_reduction'] - along_axes['rate_reduction'])
     print(f'here the rate reduction {rises} from (a) to (b), and differs by {difference:.0e} from '
           '(b) to (c); the theory says it rises, then stays')

@@ -178,7 +178,7 @@ def rms(tokens):
 def draw_tweedie(c):
     """Tweedie's formula, and the way back from one token; how fast Approximation 2 becomes right;
     and what each denoiser leaves of the noise."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     m = c.mixture(generator)
     z, _ = m.draw(c.tokens, generator)
     w = torch.randn_like(z, generator=generator)            # the noise, before its factor sigma

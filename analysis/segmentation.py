@@ -156,7 +156,7 @@ def area_below(hits, certainty, n_objects):
 
 # ---- guesses without a network ------------------------------------------------------------------
 
-def two_means(picture, steps=20):
+def two_means(picture):
     """A picture (H, W, C) split into two groups of pixels by their colours: bool (H, W), True for
     the group that has fewer of the corners, or if both have two, for the smaller one. The groups
     grow from the darkest and the brightest pixel."""
@@ -166,7 +166,7 @@ def two_means(picture, steps=20):
     starts = flat[[brightness.argmin(), brightness.argmax()]]           # (2, C)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # where all pixels are alike, a group is empty
-        _, groups = kmeans2(flat, starts, steps)                        # (N,), 0 or 1
+        _, groups = kmeans2(flat, starts, 20)                        # (N,), 0 or 1
     second = torch.from_numpy(groups == 1).view(picture.shape[:2])      # (H, W)
     corners = second[CORNERS].sum()
     if corners > 2 or (corners == 2 and second.float().mean() > 0.5):
@@ -247,7 +247,7 @@ def object_scores(scores, is_visible, ranked):
     n, P = scores.iou.shape
     certainty = torch.zeros(n, P)
     if ranked:
-        certainty = certainty - torch.arange(P)
+        certainty -= torch.arange(P)
     exists = scores.covers > 0  # a mask of unknown pixels alone counts as none
     best = scores.iou_of_objects.amax(1)                                # (n, M)
     return {
@@ -327,7 +327,7 @@ def rows_of_guesses(net, images, chosen, true, is_visible):
 
 def joined(scores):
     """A list of Scores, of some pictures each, as one Scores of all pictures."""
-    return Scores(*(torch.cat(tensors) for tensors in zip(*scores)))
+    return Scores(*map(torch.cat, zip(*scores)))
 
 
 def draw_segmentation(c, nets):
@@ -487,8 +487,7 @@ def draw_network(c, net, shown, true, axes):
     x = pixels(net, shown)
     visible = augment.visible(x)
     l = which_layer(c, net.model)
-    steps = list(layers.inside(net.model, x))
-    of_layer = maps_and_masks(c, steps[l - 1], net.patches)
+    of_layer = maps_and_masks(c, layers.step_at(net.model, l, x), net.patches)
     object_pixels, known = pixels_in_cells(true, net.patches)
     heads = of_layer['head']                                            # (n, K, N)
     if c.image:

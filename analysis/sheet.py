@@ -49,7 +49,7 @@ def read(words):
 def main(words):
     """Draw the sheet that a command line asks for. words: the command line without `augment`."""
     s, c = read(words)
-    figures.check_free(s.out, s.overwrite or s.out == SheetConfig.out)
+    figures.check_out(s)
     views, classes = draw(s, c)
     with plots.house_style():
         figure, axes = picture_grid(1.1, [name[:20] for name in classes], list(views))

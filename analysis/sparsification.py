@@ -45,7 +45,7 @@ def draw_codes(c, generator):
 def draw_sparsification(c):
     """The LASSO of eq. (16) along steps of eq. (17), and at its minimizer, for dictionaries from
     orthogonal to coherent."""
-    generator = torch.Generator().manual_seed(c.seed)
+    generator = c.generator()
     dictionaries = measures.dictionaries(c.n_embd, generator)
     X, noise = draw_codes(c, generator)
 

@@ -78,6 +78,11 @@ class Subject:
         """The grid of patches, (down, across)."""
         return networks.grid(self.model.config)
 
+    @property
+    def tokenizer(self):
+        """The Tokenizer of a network of text."""
+        return Tokenizer(**self.run.data['tokenizer'])
+
 
 def subjects(c, run, changes, command):
     """The networks of --ckpt and --beside, a list of Subjects. Commands that compare with random
@@ -268,17 +273,21 @@ def measured(c, nets, n, measure):
     return [layers.measure_layers(net.model, batches(c, net, n), measure) for net in nets]
 
 
+def sequences_of(c, net):
+    """The split of a dataset in sequences as long as the context, a TextSplit."""
+    return TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
+
+
 def texts(c, net, n):
     """n sequences of a dataset, as long as the context: int64 (n, N)."""
-    sequences = TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
-    x, _ = next(sequences.fixed(n, 1))
+    x, _ = next(sequences_of(c, net).fixed(n, 1))
     return x
 
 
 def chunk(c, net, n):
     """The first n texts of a dataset, one after the other, as long as the context: their tokens and
     the next ones, int64 (n, N) each. There are fewer if the dataset is shorter."""
-    sequences = TextSplit(*dataset_of(c, net.run, net.name), net.model.config.block_size)
+    sequences = sequences_of(c, net)
     starts = np.arange(min(n, len(sequences))) * sequences.block_size
     return sequences.sequences(starts)
 
@@ -296,13 +305,12 @@ def prompts(c, net, n):
 def started(c, net, most):
     """The token ids of the text of --start, a list. Raises Mistake if there are fewer than two, or
     more than `most` or than the context holds."""
-    tokenizer = Tokenizer(**net.run.data['tokenizer'])
     most = min(most, net.model.config.block_size)
     text = prompt_of(c.start)
     if net.model.config.task == 'masked_text':
-        ids = with_masks(tokenizer, text)
+        ids = with_masks(net.tokenizer, text)
     else:
-        ids = tokenizer.encode(text)
+        ids = net.tokenizer.encode(text)
     if not 2 <= len(ids) <= most:
         raise Mistake(f'--start has {len(ids)} tokens; give between 2 and {most}')
     return ids
@@ -317,7 +325,7 @@ def tokens_of(c, net, usual=None, most=torch.inf):
     else:
         ids = texts(c, net, c.num_samples or 1)[0, :usual].tolist()
 
-    tokenizer = Tokenizer(**net.run.data['tokenizer'])
+    tokenizer = net.tokenizer
     labels = []
     for i in ids:
         if i < tokenizer.vocab_size:

@@ -3,6 +3,8 @@ subspaces and dictionaries that one knows. Tokens are rows, Z (N, d), where the 
 """
 from dataclasses import dataclass
 
+import torch
+
 from analysis.measures import random_bases
 from engine.settings import check_ranges
 from model_crate import CRATEConfig, Layer, MSSA
@@ -46,6 +48,10 @@ class Shared:
         for name, (least, most) in ranges.items():
             if hasattr(self, name):
                 check_ranges(self, {(least, most or float('inf')): [name]})
+
+    def generator(self):
+        """A new generator of random numbers, torch's, which `seed` starts."""
+        return torch.Generator().manual_seed(self.seed)
 
 
 @dataclass

@@ -225,6 +225,25 @@ def test_beside_a_unit_stand_others_and_the_best_of_other_networks(name, others,
     assert ('changed: ' if name == 'gpt2' else 'mean probability of') in said
 
 
+@pytest.mark.parametrize('chosen, last', [(0, 3), (1, 4), (2, 4)])
+def test_a_network_without_a_unit_for_the_concept_has_no_row(chosen, last, networks):
+    c, (net, *_) = networks('gpt2', '--dataset=long', '--off=1:1')
+    x = torch.randint(0, 256, (4, 12))
+    has = torch.rand(4, 12, 3) > 0.5
+    samples = atoms.Samples(x, x, torch.arange(12).expand(4, -1), ['a', 'b', 'c'], has)
+
+    def seen(*concepts):
+        """What is seen of a network of three units in one layer that have these concepts."""
+        numbers = torch.arange(3.0)
+        scores = units.Scores(torch.tensor(concepts), numbers, numbers, numbers, numbers > 3)
+        return atoms.Seen(net, samples, [torch.rand(4, 12, 3)], [0.5], [scores])
+
+    with torch.no_grad():
+        rows = atoms.effects_of(c, [seen(chosen, 0, 0), seen(1, 2, 1)], {(1, 1): 0.0})
+    assert len(rows) == last
+    assert last == 3 or rows[3]['off'].endswith(f'1:{[0, 3, 2][chosen]}')
+
+
 def test_a_whole_layer_and_a_dead_one(networks, undrawn):
     c, nets = networks('crate', '--off=' + ','.join(f'2:{unit}' for unit in range(1, 17)))
     with torch.no_grad(), plots.house_style():
