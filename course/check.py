@@ -10,8 +10,8 @@
 
 Your functions are compared with the answers, on inputs that you do not see: several seeds, negative
 numbers, all sizes different, other numbers of the same sizes. Your file runs in a process of its
-own, for at most --seconds=20 after PyTorch has started. Exit code: 0 if everything is right, 1 if
-not, 2 for a mistake on the command line.
+own, for at most --seconds=20. What it prints is not shown. Exit code: 0 if everything is right, 1
+if not, 2 for a mistake on the command line.
 """
 import argparse
 import json
@@ -47,13 +47,9 @@ def print_result(result):
         if row.get('diagnosis'):
             print(f'  {"":{width}}  {"":9}  this equals {row["diagnosis"]}')
 
-    if result['printed']:
-        print(f'  (your file printed {result["printed"]} lines, which are not shown)')
     if any(row['verdict'] in ('wrong', 'empty') for row in rows[:-1]):
-        if result['ours']:
-            print('  (where others call a function that is not right yet, ours takes its place)')
-        else:
-            print('  (one that calls a function that is not right yet may be wrong for that alone)')
+        print('  (where others call a function that is not right yet, ours takes its place, unless '
+              'your copy has no answers)')
     last_line = f'  {right_count(result)} of {len(rows)} right'
     if right_count(result) < len(rows):
         last_line += f'; for a hint: python course/check.py {result["lesson"]} --hint'
