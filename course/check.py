@@ -108,6 +108,14 @@ class Parser(argparse.ArgumentParser):
         raise Mistake(f'{message}; see --help')
 
 
+def seconds(text):
+    """The word behind --seconds as a number."""
+    number = float(text)
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f'{text} must be above 0, and at most 3600')
+    return number
+
+
 def parse(argv):
     """(lessons, options) of the words that were typed. Raises Mistake for a mistake in them."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,7 +125,7 @@ def parse(argv):
     output.add_argument('--hint', nargs='?', const='1', metavar='FUNCTION[:2]')
     output.add_argument('--json', action='store_true')
     parser.add_argument('--file', type=Path)
-    parser.add_argument('--seconds', type=float, default=20.0)
+    parser.add_argument('--seconds', type=seconds, default=20.0)
     options = parser.parse_args(argv)
 
     lessons = []
@@ -126,8 +134,6 @@ def parse(argv):
     file = options.file
     if file and (len(lessons) > 1 or not file.is_file() or file.suffix != '.py'):
         parser.error(f'--file={file} must be a Python file that exists, and goes with one lesson')
-    if not 0 < options.seconds <= 3600:
-        parser.error(f'--seconds={options.seconds} must be above 0, and at most 3600')
     options.function, options.level = hint_words(options.hint, lessons, parser)
     return lessons, options
 

@@ -211,45 +211,21 @@ def results_of(mistake, asked):
 
 def diagnosis(asked, results):
     """The name of the mistake that gives the same results on all inputs, or ''. Mistakes in other
-    functions come second: the student's function may call these, or have their lines in it. Of
-    several results, of which some are right, the wrong ones alone come last."""
-    own, elsewhere = asked['mistakes']
-    right = right_places(asked, results)
-    for mistakes, ignored in ((own, []), (elsewhere, []), (own, right)):
-        names = []
+    functions come second: the student's function may call these, or have their lines in it."""
+    for mistakes in asked['mistakes']:
+        names = {}  # a dict has each name once, and in order
         for name, mistake in mistakes:
-            if name not in names and gives(mistake, asked, results, ignored):
-                names.append(name)
+            if gives(mistake, asked, results):
+                names[name] = True
         if names:
             return ('one of: ' if len(names) > 1 else '') + ' | '.join(names)
     return ''
 
 
-def right_places(asked, results):
-    """Which of several results are right in all calls."""
-    expected = asked['expected']
-    if not isinstance(expected[0], tuple):
-        return []
-    if any(not is_several(yours, expected[0]) for yours in results):
-        return []
-    right = set(range(len(expected[0])))
-    for yours, answers in zip(results, expected):
-        right = {place for place in right if not difference(yours[place], answers[place])}
-    return right
-
-
-def is_several(yours, expected):
-    return isinstance(yours, (tuple, list)) and len(yours) == len(expected)
-
-
-def gives(mistake, asked, results, ignored):
-    """Whether a mistake gives these results, but for ignored places of several results."""
-    for yours, theirs in zip(results, results_of(mistake, asked)):
-        if ignored and theirs is not None:
-            theirs = tuple(yours[i] if i in ignored else x for i, x in enumerate(theirs))
-        if difference(yours, theirs):
-            return False
-    return True
+def gives(mistake, asked, results):
+    """Whether a mistake gives these results."""
+    pairs = zip(results, results_of(mistake, asked))
+    return not any(difference(yours, theirs) for yours, theirs in pairs)
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -283,7 +259,7 @@ def difference(yours, expected, tolerance=TOLERANCE):
         return ''
 
     if isinstance(expected, tuple):
-        if not is_several(yours, expected):
+        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'
         for i in range(len(expected)):
             text = difference(yours[i], expected[i], tolerance)
