@@ -33,6 +33,7 @@ from judges import wrong
 from student import as_lists, in_words, loaded, plain, ready
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from engine import networks  # noqa: E402
 from engine.names import printable  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -72,6 +73,17 @@ def normal(seed):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     return randn
+
+
+def network(seed, model, **settings):
+    """A network of ours in float64, with weights of which none is zero."""
+    config = networks.config_class(model)(**settings)
+    torch.manual_seed(seed)
+    made = networks.network_class(model)(config).double()
+    randn = normal(seed)
+    for weight in made.parameters():
+        weight.data += 0.4 * randn(*weight.shape)
+    return made
 
 
 def of_size(sizes, seed):

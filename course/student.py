@@ -172,27 +172,17 @@ def put_ours(module, replaced, source):
 
 def failure(exception, file):
     """An exception in words, with the line of the student's file that raised it."""
+    frames = traceback.extract_tb(exception.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     if isinstance(exception, SyntaxError) and exception.filename == str(file):
-        line = f'line {exception.lineno}: '
-    else:
-        line = last_line(traceback.extract_tb(exception.__traceback__), file)
+        lines.append(exception.lineno)
+    line = f'line {lines[-1]}: ' if lines else ''
     return line + in_words(exception)
 
 
-def last_line(frames, file):
-    """'line 7: ' for the last frame that is in a file; '' if none is."""
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f'line {lines[-1]}: ' if lines else ''
-
-
 def in_words(exception):
-    try:
-        text = str(exception.msg if isinstance(exception, SyntaxError) else exception)
-    except Exception:  # the exception of a student can do that
-        text = ''
-    words = ' '.join(text.split())[:200]
-    name = type(exception).__name__
-    return f'{name}: {words}' if words else name
+    text = traceback.format_exception_only(exception)[-1]
+    return ' '.join(text.split())[:200]
 
 
 def is_gap(exception, function):
