@@ -10,6 +10,7 @@ drawn anew, and are in no student's copy; --seed=7 draws them again. A file has 
 course/README.md before you mark files of people whom you do not trust.
 """
 import argparse
+import functools
 import re
 import secrets
 import shutil
@@ -108,17 +109,16 @@ def main(argv):
     # what functions of several lessons need is read once
     grade.PROCESSES.set_forkserver_preload(['torch', 'torch._dynamo', 'scipy.stats'])
     listed = submissions(options.folder, options.lesson)
-    exams = {}
+    exam_of = functools.cache(grade.exam)
     with open(options.csv, 'x', newline='', encoding='utf-8') as file:
         write_rows(file, [COLUMNS])
         for student, lesson, path in listed:
             problem = 'no file whose name has a lesson: name it lesson3.py, or give --lesson=3'
             row = {'points': 0, 'problem': problem}
             if lesson and path.suffix == '.py' and path.is_file():
-                if lesson not in exams:
-                    exams[lesson] = grade.exam(lesson, 1 + SIZES * options.seed)
+                exam = exam_of(lesson, 1 + SIZES * options.seed)
                 is_alone = path.parent == options.folder
-                result = marked(exams[lesson], path, is_alone, options.seconds, options.folder)
+                result = marked(exam, path, is_alone, options.seconds, options.folder)
                 row = row_of(result, minutes(lesson))
             elif lesson:
                 row['problem'] = 'no Python file'

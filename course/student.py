@@ -52,7 +52,6 @@ def main(job, calls, results):
     torch.set_num_threads(1)
     file = job['file']  # a resolved path
     sys.path[:0] = [str(Path(file).parent), str(HERE), str(HERE.parent)]
-    put_answers_in_other_lessons(job['lessons'], file)
     limit_memory()
     if hasattr(os, 'setsid'):
         os.setsid()  # what the file starts belongs to its group, which grade.py ends
@@ -68,6 +67,8 @@ def main(job, calls, results):
         output.flush()
 
     refuse_what_harms(file, results, job['hidden'])
+    # only now, because it runs files that are beside the student's
+    put_answers_in_other_lessons(job['lessons'], file)
     try:
         module = loaded(file, 'student')
         put_ours(module, job['replaced'], job['ours'])
