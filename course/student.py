@@ -25,6 +25,7 @@ FILE = 64 << 20                 # bytes of a file that is written
 NUMBERS_OF_A_RESULT = 100_000   # more than any answer has
 # what a file of the course may ask of the system, as Python names it for sys.addaudithook
 ALLOWED = ('os.listdir', 'os.scandir', 'os.chdir', 'os.putenv', 'os.unsetenv')
+CHANGES = ('os.remove', 'os.rmdir', 'os.mkdir')  # in its own folder alone, as PyTorch does
 REFUSED = ('os.', 'subprocess.', 'ctypes.dlopen')  # how the names begin of all that it may not
 
 
@@ -117,15 +118,15 @@ def refuse_what_harms(file, results, hidden):
     own_folder = Path(results).resolve().parent
 
     def refuse(event, words):
-        if event.startswith(REFUSED) and event not in ALLOWED:
+        if event.startswith(REFUSED) and event not in (*ALLOWED, *CHANGES):
             raise PermissionError(f'{event} is refused here')
-        if event != 'open' or isinstance(words[0], int):
+        if event not in ('open', *CHANGES) or isinstance(words[0], int):
             return
         path = Path(os.fsdecode(words[0])).resolve()
         if path.is_relative_to(own_folder):
             return
         # os.open has no mode, and may open a folder, from which other functions reach files
-        if words[1] not in ('r', 'rb', 'rt'):
+        if event in CHANGES or words[1] not in ('r', 'rb', 'rt'):
             raise PermissionError('a file of the course changes no other files')
         if path != Path(file) and any(path.is_relative_to(folder) for folder in hidden):
             raise PermissionError('this file is hidden from files of the course')
