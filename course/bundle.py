@@ -20,21 +20,8 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 
-LEFT_OUT = (
-    *(HERE / name for name in ('answers', 'marks', 'mark.py', 'bundle.py', 'pictures.py',
-                               'marking.md', 'hour.md')),
-    *(ROOT / name for name in ('tests', 'data', 'out', 'wandb')),
-)
-
-
-def copied(copy):
-    """Copy the project to a new folder."""
-    def left_out(folder, names):
-        hidden = shutil.ignore_patterns('.*', '__pycache__')(folder, names)
-        paths = {name: Path(folder) / name for name in names}
-        return hidden | {name for name, path in paths.items() if path in (copy, *LEFT_OUT)}
-
-    shutil.copytree(ROOT, copy, ignore=left_out)
+LEFT_OUT = ('.*', '__pycache__', 'answers', 'marks', 'mark.py', 'bundle.py', 'marking.md',
+            'hour.md', 'tests', 'data', 'out', 'wandb')
 
 
 def as_numbers(exam):
@@ -55,13 +42,14 @@ def main(argv):
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('copy', type=Path, metavar='FOLDER')
     copy = parser.parse_args(argv).copy.resolve()
-    if copy.exists():
-        raise Mistake(f'{copy} exists: name a new folder')
-    copied(copy)
-    (copy / 'course' / 'expected').mkdir()
+    if copy.exists() or copy.is_relative_to(ROOT):
+        raise Mistake(f'{copy} exists, or is in the project: name a new folder elsewhere')
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    (copy / 'course' / 'pictures.py').unlink()  # it needs the answers
+    expected = copy / 'course' / 'expected'
+    expected.mkdir()
     for lesson in LESSONS:
-        path = copy / 'course' / 'expected' / f'lesson{lesson}.pt'
-        torch.save(as_numbers(grade.exam(lesson)), path)
+        torch.save(as_numbers(grade.exam(lesson)), expected / f'lesson{lesson}.pt')
     print(f'{copy}: give this folder to your students')
 
 

@@ -10,8 +10,8 @@
 
 Your functions are compared with the answers, on inputs that you do not see: several seeds, negative
 numbers, all sizes different, other numbers of the same sizes. Your file runs in a process of its
-own, for at most --seconds=20 after PyTorch has started. Exit code: 0 if everything is right, 1 if
-not, 2 for a mistake on the command line.
+own, for at most --seconds=20. What it prints is not shown. Exit code: 0 if everything is right, 1
+if not, 2 for a mistake on the command line.
 """
 import argparse
 import json
@@ -47,13 +47,9 @@ def print_result(result):
         if row.get('diagnosis'):
             print(f'  {"":{width}}  {"":9}  this equals {row["diagnosis"]}')
 
-    if result['printed']:
-        print(f'  (your file printed {result["printed"]} lines, which are not shown)')
     if any(row['verdict'] in ('wrong', 'empty') for row in rows[:-1]):
-        if result['ours']:
-            print('  (where others call a function that is not right yet, ours takes its place)')
-        else:
-            print('  (one that calls a function that is not right yet may be wrong for that alone)')
+        print('  (where others call a function that is not right yet, ours takes its place, unless '
+              'your copy has no answers)')
     last_line = f'  {right_count(result)} of {len(rows)} right'
     if right_count(result) < len(rows):
         last_line += f'; for a hint: python course/check.py {result["lesson"]} --hint'
@@ -112,6 +108,14 @@ class Parser(argparse.ArgumentParser):
         raise Mistake(f'{message}; see --help')
 
 
+def seconds(text):
+    """The word behind --seconds as a number."""
+    number = float(text)
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f'{text} must be above 0, and at most 3600')
+    return number
+
+
 def parse(argv):
     """(lessons, options) of the words that were typed. Raises Mistake for a mistake in them."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,7 +125,7 @@ def parse(argv):
     output.add_argument('--hint', nargs='?', const='1', metavar='FUNCTION[:2]')
     output.add_argument('--json', action='store_true')
     parser.add_argument('--file', type=Path)
-    parser.add_argument('--seconds', type=float, default=20.0)
+    parser.add_argument('--seconds', type=seconds, default=20.0)
     options = parser.parse_args(argv)
 
     lessons = []
@@ -130,8 +134,6 @@ def parse(argv):
     file = options.file
     if file and (len(lessons) > 1 or not file.is_file() or file.suffix != '.py'):
         parser.error(f'--file={file} must be a Python file that exists, and goes with one lesson')
-    if not 0 < options.seconds <= 3600:
-        parser.error(f'--seconds={options.seconds} must be above 0, and at most 3600')
     options.function, options.level = hint_words(options.hint, lessons, parser)
     return lessons, options
 

@@ -20,7 +20,6 @@ import signal
 import sys
 import tempfile
 import time
-import warnings
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,23 +28,22 @@ import torch
 
 import judges
 import student
-from student import in_words, loaded, plain, ready
+from judges import wrong
+from student import as_lists, in_words, loaded, plain, ready
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from engine import networks  # noqa: E402
 from engine.names import printable  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 LESSONS = {int(path.stem[-1]): path for path in sorted(HERE.glob('lesson[0-9].py'))}
 SIZES = 3                       # for each function there are inputs of three sizes
-TOLERANCE = 1e-7                # relative to the largest number of the expected result
+TOLERANCE = 1e-7                # relative to the mean size of the numbers of the expected result
 FLOAT32_TOLERANCE = 1e-4
 BYTES_OF_RESULTS = 64 << 20
-EMPTY = 'the gap is not filled in'
 START_METHOD = 'forkserver' if os.name == 'posix' else 'spawn'
 PROCESSES = multiprocessing.get_context(START_METHOD)
 PROCESSES.set_forkserver_preload(['torch'])  # read once, before any student's code runs
-# some inputs ask for the spread of a single number
-warnings.filterwarnings('ignore', r'(std|var)\(\): degrees of freedom')
 
 
 @dataclass
@@ -55,10 +53,8 @@ class Exercise:
     inputs: object              # seed -> the arguments of the function
     kind: str = 'numbers'       # how student.py calls it
     gradient: tuple = ()        # places of the inputs with respect to which lessons need a gradient
-    products: int = 0           # the most products of matrices that it may take, 0 for any number
-    any_order: bool = False     # of equal numbers it may choose any
+    products_count: bool = False    # may it take more operations for products than the answer?
     more: tuple = ()            # other inputs that it is given besides
-    place: int | None = None    # for these inputs only this one of several results counts
     answer: object = None       # the function in answers/
     # a mistake is (its name, the answer with this mistake in it)
     mistakes: list = field(default_factory=list)
@@ -73,6 +69,17 @@ def normal(seed):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     return randn
+
+
+def network(seed, model, **settings):
+    """A network of ours in float64, with weights of which none is zero."""
+    config = networks.config_class(model)(**settings)
+    torch.manual_seed(seed)
+    made = networks.network_class(model)(config).double()
+    randn = normal(seed)
+    for weight in made.parameters():
+        weight.data += 0.4 * randn(*weight.shape)
+    return made
 
 
 def of_size(sizes, seed):
@@ -179,21 +186,20 @@ def question(exercise, first_seed, lesson):
     # then other numbers of the first sizes, and the first numbers again: what a function keeps from
     # one call to the next gives wrong results there
     inputs = [exercise.inputs(seed) for seed in [*seeds, first_seed + SIZES, first_seed]]
-    again = len(inputs)
     inputs += exercise.more
     if first_seed > 1:  # new numbers may by chance hide a mistake that the first ones show
         inputs += [exercise.inputs(seed) for seed in (1, 2, 3)]
+    operations = 0
+    if exercise.products_count:
+        operations = student.operations(exercise.answer, inputs[0])
     return asked | {
         'inputs': inputs,
-        'again': again,
         'expected': [plain(exercise.answer(*ready(copy.deepcopy(x)))) for x in inputs],
         'parameters': list(inspect.signature(exercise.answer).parameters),
         'gradient': exercise.gradient,
         'gradients': [student.gradients(exercise.answer, x, exercise.gradient) for x in inputs],
         'trains': lesson in (4, 5, 6),  # NumPy is allowed elsewhere, which has no gradients
-        'products': exercise.products,
-        'any_order': exercise.any_order,
-        'place': exercise.place,
+        'operations': operations,
         'mistakes': [exercise.mistakes, exercise.mistakes_elsewhere],
     }
 
@@ -213,74 +219,24 @@ def results_of(mistake, asked):
 
 def diagnosis(asked, results):
     """The name of the mistake that gives the same results on all inputs, or ''. Mistakes in other
-    functions come second: the student's function may call these, or have their lines in it. Of
-    several results, of which some are right, the wrong ones alone come last."""
-    if any(problem_of(asked, i, yours) for i, yours in enumerate(results[:asked['again']])):
-        results = results[:asked['again']]  # the other inputs show special mistakes alone
-    wrong = wrong_places(asked, results)
-    if not wrong:  # the numbers are right, and the problem is float32
-        return ''
-    own, elsewhere = asked['mistakes']
-    for mistakes, places in ((own, [None]), (elsewhere, [None]), (own, wrong)):
-        names = []
+    functions come second: the student's function may call these, or have their lines in it."""
+    for mistakes in asked['mistakes']:
+        names = {}  # a dict has each name once, and in order
         for name, mistake in mistakes:
-            if name not in names and gives(mistake, asked, results, places):
-                names.append(name)
+            if gives(mistake, asked, results):
+                names[name] = True
         if names:
             return ('one of: ' if len(names) > 1 else '') + ' | '.join(names)
     return ''
 
 
-def wrong_places(asked, results):
-    """Which of several results are wrong: [None] if all are, or if there is only one."""
-    expected = asked['expected']
-    several = isinstance(expected[0], tuple)
-    if not several or any(not is_several(yours, expected[0]) for yours in results):
-        return [None] if any(problem_of(asked, i, x) for i, x in enumerate(results)) else []
-    wrong = []
-    for place in range(len(expected[0])):
-        pairs = zip(results, expected)
-        if any(difference(yours[place], right[place]) for yours, right in pairs):
-            wrong.append(place)
-    return [None] if len(wrong) == len(expected[0]) else wrong
-
-
-def is_several(yours, expected):
-    return isinstance(yours, (tuple, list)) and len(yours) == len(expected)
-
-
-def gives(mistake, asked, results, places):
-    """Whether a mistake gives these results, at these places of several results."""
-    for i, (yours, theirs) in enumerate(zip(results, results_of(mistake, asked))):
-        theirs = counting(asked, i, theirs)
-        for place in places:
-            if place is None:
-                text = difference(yours, theirs)
-            elif theirs is None:
-                return False
-            else:
-                text = difference(yours[place], theirs[place])
-            if text:
-                return False
-    return True
+def gives(mistake, asked, results):
+    """Whether a mistake gives these results."""
+    pairs = zip(results, results_of(mistake, asked))
+    return not any(difference(yours, theirs) for yours, theirs in pairs)
 
 
 # ---- numbers ------------------------------------------------------------------------------------
-
-def as_lists(x):
-    """Tensors, also inside of dicts and tuples, as lists of numbers."""
-    if isinstance(x, torch.Tensor):
-        return x.tolist()
-    if isinstance(x, dict):
-        return {name: as_lists(value) for name, value in x.items()}
-    if isinstance(x, (tuple, list)):
-        return [as_lists(value) for value in x]
-    return x
-
-
-def number(value):
-    return f'{value:.6g}'
-
 
 def as_tensor(x):
     """A result of a function as a float64 tensor. Raises ValueError with what it is instead, if it
@@ -311,7 +267,7 @@ def difference(yours, expected, tolerance=TOLERANCE):
         return ''
 
     if isinstance(expected, tuple):
-        if not is_several(yours, expected):
+        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'
         for i in range(len(expected)):
             text = difference(yours[i], expected[i], tolerance)
@@ -329,31 +285,17 @@ def difference_of_tensors(yours, expected, tolerance):
     """difference() of two float64 tensors."""
     if yours.shape != expected.shape:
         return f'shape {tuple(yours.shape)}, expected {tuple(expected.shape)}'
-    nan_differs = yours.isnan() != expected.isnan()
-    if nan_differs.any():
-        return f'has NaN, first at {first_place(nan_differs)}'
-
-    gap = (yours - expected).abs().nan_to_num(0.0, posinf=math.inf)
-    if gap.numel() == 0:
+    mean_size = expected.nan_to_num(0.0, 0.0, 0.0).abs().sum().item() / max(1, expected.numel())
+    tolerance *= max(1e-3, mean_size)
+    is_equal = yours.isclose(expected, 0, tolerance, equal_nan=True)
+    if is_equal.all():
         return ''
-    largest = expected.nan_to_num(0.0, 0.0, 0.0).abs().max().item()
-    if gap.max() <= tolerance * max(1e-3, largest):
-        return ''
-
-    worst = first_place(gap == gap.max())
-    your_number = yours[worst].item()
-    right_number = expected[worst].item()
-    text = f'yours {number(your_number)}, expected {number(right_number)}'
-    if number(your_number) == number(right_number):
-        text = f'yours {your_number:.9g}, expected {right_number:.9g}'
+    gap = (yours - expected).abs().nan_to_num(math.inf).masked_fill(is_equal, -1)
+    worst = tuple((gap == gap.max()).nonzero()[0].tolist())
+    text = f'yours {yours[worst].item():.9g}, expected {expected[worst].item():.9g}'
     if yours.dim() > 0:
         text = f'shape {tuple(yours.shape)} is right; worst at {worst}: {text}'
     return text
-
-
-def first_place(where_true):
-    """The index of the first True of a tensor."""
-    return tuple(where_true.nonzero()[0].tolist())
 
 
 def describe(x):
@@ -369,17 +311,10 @@ def describe_inputs(asked, i):
     """The inputs of a call in words: Z (7, 4), eps 0.5."""
     words = []
     for name, value in zip(asked['parameters'], ready(asked['inputs'][i])):
-        if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) < 4:
-            text = str(as_lists(value))
-        elif isinstance(value, torch.Tensor):
-            text = str(tuple(value.shape))
-        elif isinstance(value, float):
-            text = number(value)
-        elif isinstance(value, (int, str)):
-            text = repr(value)
-        else:
-            text = f'a {type(value).__name__}'
-        words.append(f'{name} {text}')
+        if isinstance(value, torch.Tensor):
+            value = tuple(value.shape)
+        if isinstance(value, (tuple, float, int, str)):
+            words.append(f'{name} {value}')
     return ', '.join(words)
 
 
@@ -391,49 +326,45 @@ def verdict(asked, seen):
         message = f'there is no function {asked["name"]} in the file'
         return {'verdict': 'missing', 'message': message}
     if seen.get('is_gap'):
-        return {'verdict': 'empty', 'message': EMPTY}
+        return {'verdict': 'empty', 'message': 'the gap is not filled in'}
     if asked['kind'] == 'network':
         return judges.network(asked, seen)
     if asked['kind'] == 'properties':
         return judges.properties(asked, seen)
 
-    results = [counting(asked, i, yours) for i, yours in enumerate(seen['results'])]
+    results = seen['results']
     if any(yours is None for yours in results):
         return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
-    for inputs, after in zip(asked['inputs'], seen['inputs']):
-        if as_lists(after) != as_lists(plain(inputs)):
-            return {'verdict': 'wrong', 'message': 'changes its input; work on a copy'}
+    if seen['changes_inputs']:
+        return wrong('changes its input; work on a copy')
     if seen.get('exception'):
         i = min(len(results), len(asked['inputs']) - 1)
-        message = f'{seen["exception"]}; with {describe_inputs(asked, i)}'
-        return {'verdict': 'wrong', 'message': message}
+        return wrong(f'{seen["exception"]}; with {describe_inputs(asked, i)}')
 
-    float32 = seen['float32'][:asked['again']]
-    problems = []
-    for yours, source in itertools.zip_longest(results, float32, fillvalue=''):
-        problems.append(problem_of(asked, len(problems), yours, source))
-    if any(problems):
-        i = next(i for i, problem in enumerate(problems) if problem)
-        message = f'call {i + 1}: {problems[i]}; with {describe_inputs(asked, i)}'
-        return {'verdict': 'wrong', 'message': message,
-                'diagnosis': diagnosis(asked, results) or what_lives_on(asked, results, i)}
-    if 0 < asked['products'] < seen['products']:
-        return {'verdict': 'wrong', 'message': f'the numbers are right, with {seen["products"]} '
-                f'products of matrices; {asked["products"]} are enough'}
+    for i, (yours, expected) in enumerate(zip(results, asked['expected'], strict=True)):
+        problem = problem_of(yours, expected)
+        if problem:
+            name = diagnosis(asked, results) or what_lives_on(results, i)
+            return wrong(f'call {i + 1}: {problem}; with {describe_inputs(asked, i)}', name)
+    if asked['operations'] and seen['operations'] > asked['operations']:
+        share = seen['operations'] / asked['operations']
+        return wrong(f'the numbers are right, but products of matrices take {share:.1f} times the '
+                     'operations that are enough')
 
     missing = gradient_problem(asked, seen['gradients'])
     if missing and asked['trains']:
-        return {'verdict': 'wrong', 'message': f'the numbers are right, but {missing}',
-                'diagnosis': 'numbers without their gradient: .item(), .detach(), no_grad or NumPy'}
+        return wrong(f'the numbers are right, but {missing}',
+                     'numbers without their gradient: .item(), .detach(), no_grad or NumPy')
     remark = f'; {missing}, so nothing can be trained through it' if missing else ''
     return {'verdict': 'right', 'message': f'for {len(results)} inputs{remark}'}
 
 
-def problem_of(asked, i, yours, float32=''):
-    """'' if the result of call i is right, else what is wrong with it."""
-    expected = asked['expected'][i]
-    if float32 and not difference(yours, expected, FLOAT32_TOLERANCE):
-        return float32
+def problem_of(yours, expected):
+    """'' if a result is right, else what is wrong with it."""
+    if has_float32(yours) and not difference(yours, expected, FLOAT32_TOLERANCE):
+        return ('has the rounding of float32, and inputs are float64: write dtype=Z.dtype where '
+                'you make a tensor, .to(Z.dtype) behind bools and whole numbers, torch.stack and '
+                'not torch.tensor for a list of tensors')
     text = difference(yours, expected)
     if text or not isinstance(expected, torch.Tensor) or expected.dim() == 0:
         return text
@@ -442,26 +373,21 @@ def problem_of(asked, i, yours, float32=''):
     return ''
 
 
-def counting(asked, i, x):
-    """A result of call i. What does not count in it is as in the answer."""
-    expected = asked['expected'][i]
-    place = asked['place']
-    if i >= asked['again'] and place is not None and is_several(x, expected):
-        return (*expected[:place], x[place], *expected[place + 1:])
-    if i >= asked['again'] and asked['any_order'] and same_kind(x, expected):
-        return expected if x.sum() == expected.sum() else x
-    return x
+def has_float32(result):
+    """Whether float32 has rounded a result, or one of several. It does not round whole numbers."""
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    if isinstance(result, tuple):
+        return any(has_float32(one) for one in result)
+    if not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
+        return False
+    return not result.equal(result.round())
 
 
-def same_kind(x, expected):
-    """Whether x is a tensor of the shape and dtype of the expected one."""
-    return isinstance(x, torch.Tensor) and (x.shape, x.dtype) == (expected.shape, expected.dtype)
-
-
-def what_lives_on(asked, results, i):
+def what_lives_on(results, i):
     """A diagnosis for a function that gives other results when it is called again, or ''. i is the
     first call with a problem."""
-    last = asked['again'] - 1
+    last = SIZES + 1
     if SIZES <= i <= last:
         return 'something that lives on from one call to the next, such as a global or a cache'
     # compared as texts, because NaN is not equal to itself
@@ -472,42 +398,29 @@ def what_lives_on(asked, results, i):
 
 def gradient_problem(asked, gradients):
     """'' if the gradients are those of the answer, else what is wrong with them."""
-    names = leaf_names(asked)
     for yours, expected in zip(gradients, asked['gradients']):
         if expected and not yours:
             return 'it has no gradient'
-        for name, mine, right in zip(names, yours, expected):
-            if difference(mine, right, 10 * TOLERANCE):
-                kind = 'no gradient' if not mine.any() else 'a wrong gradient'
-                return f'it has {kind} with respect to {name}'
+        problem = difference(yours, expected, 10 * TOLERANCE)
+        if problem:
+            return f'its gradient is wrong, with respect to {problem}'
     return ''
-
-
-def leaf_names(asked):
-    """The names of the tensors with respect to which there are gradients."""
-    names = []
-    for i in asked['gradient']:
-        name = asked['parameters'][i]
-        value = asked['inputs'][0][i]
-        names += [f"{name}['{key}']" for key in value] if isinstance(value, dict) else [name]
-    return names
 
 
 # ---- a file -------------------------------------------------------------------------------------
 
 def result(asked_of_lesson, file, seconds, hidden=()):
-    """The result of a file: {'lesson', 'file', 'functions', 'problem', 'printed', 'ours'}.
+    """The result of a file: {'lesson', 'file', 'functions', 'problem'}.
 
     'functions' is a list of {'function', 'verdict', 'message', ..}, with the verdicts right, wrong,
-    empty, missing, stopped and unchecked. 'problem' says what is wrong with the file, 'printed' is
-    the number of lines that it printed, and 'ours' whether our functions stand in for wrong ones.
-    hidden: folders that the file must not read.
+    empty, missing, stopped and unchecked. 'problem' says what is wrong with the file. hidden:
+    folders that the file must not read.
     """
     file = Path(file).resolve()
     deadline = time.monotonic() + seconds
     questions = asked_of_lesson['questions']
-    written, timed_out = seen_in(asked_of_lesson, questions, file, seconds, hidden)
-    rows = [row_of(asked, written, timed_out, seconds) for asked in questions]
+    written, stopped = seen_in(asked_of_lesson, questions, file, seconds, hidden)
+    rows = [row_of(asked, written['functions'], stopped) for asked in questions]
 
     # a mistake is reported once, and not again in each function that calls this one
     not_right = [row['function'] for row in rows if row['verdict'] in ('wrong', 'empty')]
@@ -515,44 +428,36 @@ def result(asked_of_lesson, file, seconds, hidden=()):
         others = [name for name in not_right if name != asked['name'] and is_called(name, file)]
         if rows[i]['verdict'] == 'wrong' and others and asked_of_lesson['source']:
             left = max(1.0, deadline - time.monotonic())
-            again = seen_in(asked_of_lesson, [asked], file, left, hidden, others)
-            rows[i] = row_of(asked, *again, seconds)
+            again, stopped_again = seen_in(asked_of_lesson, [asked], file, left, hidden, others)
+            rows[i] = row_of(asked, again['functions'], stopped_again)
 
-    problem = written['file']
-    if not problem and not written['ended'] and not written['functions']:
-        problem = 'the file ended the program'
-        if timed_out:
-            problem = (f'the file did not end within {seconds:g} s: an endless loop outside of the '
-                       'functions?')
-    return without_control({
+    problem = printable(written['file'])
+    if not problem and not written['functions']:
+        problem = f'the file {stopped}'
+    return {
         'lesson': asked_of_lesson['lesson'],
-        'file': str(file),
+        'file': printable(str(file)),
         'problem': problem,
         'functions': rows,
-        'printed': written['printed'],
-        'ours': bool(asked_of_lesson['source']),
-    })
+    }
 
 
-def row_of(asked, written, timed_out, seconds):
-    """The verdict of one function, as a dict."""
-    name = asked['name']
-    seen = written['functions'].get(name)
-    stopped = 'ended the program'
-    if timed_out:
-        stopped = f'did not end within {seconds:g} s: an endless loop?'
+def row_of(asked, functions, stopped):
+    """The verdict of one function, as a dict. stopped: what ended the process."""
+    row = {'function': asked['name']}
+    seen = functions.get(asked['name'])
     if seen is None:
-        message = 'not checked, because the file could not be read'
-        if written['functions']:
-            message = f'not checked, because {list(written["functions"])[-1]} {stopped}'
-        return {'function': name, 'verdict': 'unchecked', 'message': message}
-    if not seen.get('ended'):
-        return {'function': name, 'verdict': 'stopped', 'message': stopped}
+        reason = 'the file could not be read'
+        if functions:
+            reason = f'{list(functions)[-1]} {stopped}'
+        return row | {'verdict': 'unchecked', 'message': f'not checked, because {reason}'}
+    if not seen:
+        return row | {'verdict': 'stopped', 'message': stopped}
     try:
-        return {'function': name} | verdict(asked, seen)
+        row |= verdict(asked, seen)
     except Exception as e:  # numbers of a stranger, of which some cannot even be compared
-        message = f'its results cannot be compared: {in_words(e)}'
-        return {'function': name, 'verdict': 'wrong', 'message': message}
+        row |= wrong(f'its results cannot be compared: {in_words(e)}')
+    return row | {'message': printable(row['message'])}
 
 
 def is_called(name, file):
@@ -561,23 +466,16 @@ def is_called(name, file):
     return len(re.findall(rf'\b{name}\b', text)) > 1
 
 
-def alone(source, names, exercise_names):
-    """The lines of our answers that these functions need, without other exercises."""
+def without(source, names):
+    """Our answers without these functions."""
     tree = ast.parse(source)
-    definitions = {node.name: node for node in tree.body if hasattr(node, 'name')}
-    needed = list(names)
-    for name in needed:  # which grows in the loop
-        for node in ast.walk(definitions[name]):
-            if isinstance(node, ast.Name) and node.id in definitions:
-                if node.id not in exercise_names and node.id not in needed:
-                    needed.append(node.id)
-    kept = [node for node in tree.body if getattr(node, 'name', None) in (None, *needed)]
-    return ast.unparse(ast.Module(kept, []))
+    tree.body = [node for node in tree.body if getattr(node, 'name', None) not in names]
+    return ast.unparse(tree)
 
 
 def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
-    """(what student.py has written, whether it was stopped after so many seconds). Our functions
-    stand in place of those of the file that `replaced` names."""
+    """(what student.py has written, what ended its process). Our functions stand in place of those
+    of the file that `replaced` names."""
     text = file.read_text(encoding='utf-8', errors='replace')
     names = [asked['name'] for asked in asked_of_lesson['questions']]
     answers = asked_of_lesson['lessons'].items()
@@ -585,10 +483,10 @@ def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
         'file': str(file),
         'lessons': {name: source for name, source in answers if name in text},
         'replaced': replaced,
-        'ours': alone(asked_of_lesson['source'], replaced, names) if replaced else '',
-        'hidden': [str(HERE / 'answers'), str(HERE / 'marks'), *map(str, hidden)],
+        'ours': without(asked_of_lesson['source'], {*names} - {*replaced}),
+        'hidden': [HERE / 'answers', HERE / 'marks', *hidden],
     }
-    needed = ('name', 'kind', 'inputs', 'gradient', 'products', 'sizes', 'implementations')
+    needed = ('name', 'kind', 'inputs', 'gradient', 'operations', 'sizes', 'implementations')
     calls = io.BytesIO()
     torch.save([{key: asked[key] for key in needed if key in asked} for asked in questions], calls)
 
@@ -596,18 +494,19 @@ def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
         # opened before the file runs, which may put anything else under this name
         with open(Path(folder) / 'results', 'w+b') as results:
             timed_out = run_student(job, calls.getvalue(), results.name, seconds)
-            return read(results), timed_out
+            written = read(results)
+    if timed_out:
+        return written, f'did not end within {seconds:g} s: an endless loop?'
+    return written, 'ended the program'
 
 
 def run_student(job, calls, results, seconds):
     """Run student.main in a process, and end it after so many seconds, with what it has started.
-    Returns whether it was stopped. The time counts from when PyTorch is there."""
-    reader, writer = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=student.main, args=(job, calls, results, writer))
+    Returns whether it was stopped. Where there is a fork server PyTorch is there before the time
+    begins."""
+    process = PROCESSES.Process(target=student.main, args=(job, calls, results))
     process.start()
-    writer.close()
     try:
-        reader.poll(600)        # until the process closes its end
         process.join(seconds)   # until the process ends, whatever it has started
         return process.exitcode is None
     finally:  # also at Ctrl-C, which does not reach a process of another session
@@ -622,25 +521,13 @@ def run_student(job, calls, results, seconds):
 def read(results):
     """What student.py has written. A stranger's file may have written anything there, so it is read
     without pickle, up to a size; if that fails, nothing was seen."""
-    nothing = {'file': '', 'functions': {}, 'printed': 0, 'ended': False}
     try:
         size = sum(member.file_size for member in zipfile.ZipFile(results).infolist())
-        if size > BYTES_OF_RESULTS:
-            return nothing
-        results.seek(0)
-        written = torch.load(results, weights_only=True)
-        functions = {str(name): dict(seen) for name, seen in written['functions'].items()}
-        return {'file': str(written['file']), 'functions': functions,
-                'printed': int(written['printed']), 'ended': bool(written['ended'])}
+        if size <= BYTES_OF_RESULTS:
+            results.seek(0)
+            written = torch.load(results, weights_only=True)
+            functions = {str(name): dict(seen) for name, seen in written['functions'].items()}
+            return {'file': str(written['file']), 'functions': functions}
     except Exception:  # zipfile and PyTorch have a dozen kinds for a file that is broken
-        return nothing
-
-
-def without_control(x):
-    """A report without control characters. The names and exceptions of a student are in it, which
-    may have any."""
-    if isinstance(x, dict):
-        return {key: without_control(value) for key, value in x.items()}
-    if isinstance(x, list):
-        return [without_control(value) for value in x]
-    return printable(x) if isinstance(x, str) else x
+        pass
+    return {'file': '', 'functions': {}}

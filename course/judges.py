@@ -42,7 +42,6 @@ def judge_size(sizes, x, y, seen):
     """Raises Broken for the first property that does not hold, and KeyError for the first one that
     was not seen. If all hold, it returns a question about what may be a mistake all the same, or
     ''."""
-    need(seen['is_module'], f'makes a {seen["kind"]}, and should be a torch.nn.Module')
     need(seen['keeps_config'], 'model.config is not the config that it was made with',
          'a network that does not keep its config')
     judge_output(seen['without_classes'], len(x), sizes['num_classes'])
@@ -117,17 +116,15 @@ def judge_tokens_and_layers(sizes, B, seen):
     h, w = both_sides(sizes['patch_size'])
     N = (H // h) * (W // w)
     d = sizes['n_embd']
-    need(seen['has_embed'], 'there is no model.embed')
     shape = seen['tokens']
     name = 'tokens as columns, (B, d, N)' if shape[:2] == (B, d) else ''
     is_right = len(shape) == 3 and shape[0] == B and shape[1] >= N and shape[2] == d
     need(is_right,
          f'model.embed(x) has the shape {shape}, expected {(B, N, d)}, or more tokens', name)
 
-    need(seen['layers'] is not None, 'there is no model.layers, or it has no length')
     need(seen['layers_are_module'],
-         f'model.layers is a {seen["kind_of_layers"]}, so its weights are not among the parameters '
-         'of the network: use nn.Sequential or nn.ModuleList',
+         'model.layers is no module, so its weights are not among the parameters of the network: '
+         'use nn.Sequential or nn.ModuleList',
          'layers in a plain list, which nobody trains')
     need(seen['layers'] == sizes['n_layer'],
          f'{seen["layers"]} layers, expected n_layer={sizes["n_layer"]}')

@@ -10,6 +10,7 @@ drawn anew, and are in no student's copy; --seed=7 draws them again. A file has 
 course/README.md before you mark files of people whom you do not trust.
 """
 import argparse
+import functools
 import re
 import secrets
 import shutil
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 import grade
-from check import Parser, right_count
+from check import Parser, right_count, seconds
 from grade import HERE, LESSONS, SIZES
 
 sys.path.insert(0, str(HERE.parent))
@@ -38,16 +39,11 @@ def submissions(folder, lesson):
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith('.'):
             continue
-        if not entry.is_dir():
-            student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', entry.stem) or entry.stem
-            listed.append((student, lesson_of(entry) or lesson, entry))
-            continue
-        of_student = []
-        for path in sorted(entry.rglob('*.py')):
-            number = lesson_of(path)  # without one it is a helper of other files
-            if number:
-                of_student.append((entry.name, number, path))
-        listed += of_student or [(entry.name, None, entry)]
+        student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', entry.stem) or entry.stem
+        # a file in a folder that has no lesson in its name is a helper of other files
+        files = [path for path in sorted(entry.rglob('*.py')) if lesson_of(path)]
+        for path in files or [entry]:
+            listed.append((student, lesson_of(path) or lesson, path))
     return listed
 
 
@@ -97,14 +93,12 @@ def parse(argv):
     parser.add_argument('--csv', type=Path, required=True)
     parser.add_argument('--lesson', type=int, choices=LESSONS)
     parser.add_argument('--seed', type=int, default=1 + secrets.randbelow(10 ** 6))
-    parser.add_argument('--seconds', type=float, default=20.0)
+    parser.add_argument('--seconds', type=seconds, default=20.0)
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
         raise Mistake(f'{options.folder} is no folder: name the folder of the submissions')
     if options.csv.exists():
         raise Mistake(f'{options.csv} exists: delete it, or name another file with --csv')
-    if not 0 < options.seconds <= 3600:
-        raise Mistake(f'--seconds={options.seconds} must be above 0, and at most 3600')
     if not 0 <= options.seed <= 10 ** 6:
         raise Mistake(f'--seed={options.seed} must be from 0 to 1000000')
     return options
@@ -115,17 +109,16 @@ def main(argv):
     # what functions of several lessons need is read once
     grade.PROCESSES.set_forkserver_preload(['torch', 'torch._dynamo', 'scipy.stats'])
     listed = submissions(options.folder, options.lesson)
-    exams = {}
+    exam_of = functools.cache(grade.exam)
     with open(options.csv, 'x', newline='', encoding='utf-8') as file:
         write_rows(file, [COLUMNS])
         for student, lesson, path in listed:
             problem = 'no file whose name has a lesson: name it lesson3.py, or give --lesson=3'
             row = {'points': 0, 'problem': problem}
             if lesson and path.suffix == '.py' and path.is_file():
-                if lesson not in exams:
-                    exams[lesson] = grade.exam(lesson, 1 + SIZES * options.seed)
+                exam = exam_of(lesson, 1 + SIZES * options.seed)
                 is_alone = path.parent == options.folder
-                result = marked(exams[lesson], path, is_alone, options.seconds, options.folder)
+                result = marked(exam, path, is_alone, options.seconds, options.folder)
                 row = row_of(result, minutes(lesson))
             elif lesson:
                 row['problem'] = 'no Python file'

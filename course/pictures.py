@@ -270,91 +270,36 @@ def draw_codes(figure):
 
 # ---- lesson 4: the network ----------------------------------------------------------------------
 
-# {number of a patch: the row in which it is shown}
-SHOWN_PATCHES = {0: 1, 1: 2, 2: 3, 27: 5, 28: 6, 63: 8}
-
-
 @torch.no_grad()
 def lesson_4():
     """A picture becomes patches, patches become tokens, and the class token becomes logits."""
     model, reader = load(TRAINED / 'crate_shapes')
-    classes = reader.classes
     c = model.config
     weights = weights_of(model)
     x, _ = drawn_shapes(['heart'], seed=1)
-    colours = torch.from_numpy(augment.visible(x)).permute(0, 3, 1, 2) / 255    # (1, 3, 32, 32)
-    patches = lesson4.patches(colours, PATCH, PATCH)[0]                         # (64, 48)
+    patches = lesson4.patches(x, PATCH, PATCH)[0]                                   # (64, 48)
     tokens = lesson4.tokens(x, lesson4.part(weights, 'embed'), PATCH, PATCH)[0]     # (65, 192)
     logits = lesson4.classify(x, weights, c.n_layer, c.n_head, PATCH, PATCH, c.eta, c.lam)[0]
 
     figure = new_figure(500)
     figure.suptitle('Patches become tokens; the class token in front gives the logits')
-    panels = figure.subplots(1, 6, width_ratios=(4, 0.6, 2.2, 2.4, 0.9, 1))
-    draw_patched_picture(panels[0], colours[0])
-    draw_patch_rows(panels[1:4], patches, tokens)
-    panels[5].barh(range(len(classes)), logits.numpy(), color=BLUE)
-    panels[5].yaxis.tick_right()
-    panels[5].set_yticks(range(len(classes)), classes)
-    panels[5].invert_yaxis()
-    panels[5].set_title('logits')
-
-    # the layers stand beside all tokens; an arrow leads from the class token to the logits
-    panels[4].set(xlim=(0, 1), ylim=(8.5, -0.5))
-    panels[4].set_axis_off()
-    panels[4].fill_between([0, 0.5], -0.5, 8.5, color=ORANGE, alpha=0.25)
-    panels[4].text(0.25, 4, f'{c.n_layer} layers mix all tokens', rotation=90, ha='center',
-                   va='center')
-    arrow = {'arrowstyle': '-|>', 'color': ORANGE, 'linewidth': 2}
-    panels[5].annotate('', (0, 0.95), (0.5, 0), 'axes fraction', panels[4].transData,
-                       arrowprops=arrow)
+    panels = figure.subplots(1, 4, width_ratios=(4, 1.5, 3, 1))
+    panels[0].imshow(augment.visible(x)[0], extent=(0, GRID, GRID, 0))
+    panels[0].set(xticks=range(GRID + 1), yticks=range(GRID + 1), title=f'{SIDE} x {SIDE} pixels')
+    panels[0].set_xlabel(f'{GRID ** 2} patches of {PATCH} x {PATCH} pixels')
+    panels[0].tick_params(length=0, labelcolor='none')
+    panels[0].grid(color='white', linewidth=1)
+    for panel, rows in zip(panels[1:], (patches, tokens)):
+        panel.imshow(rows, cmap=BELOW_AND_ABOVE_ZERO, vmin=-2.5, vmax=2.5, aspect='auto')
+        panel.set_xticks([])
+        panel.set_xlabel(f'{rows.shape[1]} numbers')
+    panels[1].set(title='patches', yticks=[0, 63], yticklabels=['1', '64'])
+    panels[2].set(title='tokens', yticks=[0, 64], yticklabels=['class', '64'])
+    panels[3].barh(reader.classes, logits.numpy(), color=BLUE)
+    panels[3].yaxis.tick_right()
+    panels[3].invert_yaxis()
+    panels[3].set_title(f'logits, after\n{c.n_layer} layers')
     return figure
-
-
-def draw_patched_picture(panel, colours):
-    """A picture, (3, 32, 32), with lines between its patches, and the numbers of some patches."""
-    panel.imshow(colours.permute(1, 2, 0), extent=(0, GRID, GRID, 0))
-    for line in range(1, GRID):
-        panel.axhline(line, color='white', linewidth=1)
-        panel.axvline(line, color='white', linewidth=1)
-    box = {'facecolor': 'white', 'pad': 1}
-    for patch in SHOWN_PATCHES:
-        row, column = divmod(patch, GRID)
-        panel.text(column + 0.5, row + 0.5, patch, ha='center', va='center', bbox=box)
-    panel.set(xticks=[], yticks=[], title=f'{SIDE} x {SIDE} pixels')
-    panel.set_xlabel(f'{GRID ** 2} patches of {PATCH} x {PATCH} pixels')
-
-
-def draw_patch_rows(panels, patches, tokens):
-    """Some patches, (64, 48), their numbers and their tokens, in rows below the class token."""
-    P = patches.shape[1]
-    d = tokens.shape[1]
-    for patch, row in SHOWN_PATCHES.items():
-        draw_row(panels[0], row, patches[patch].view(PATCH, PATCH, 3), 1)
-        # each number in the colour of its channel: red, green, blue, red, ..
-        channels = torch.zeros(1, P, 3)
-        for i in range(P):
-            channels[0, i, i % 3] = patches[patch, i]
-        draw_row(panels[1], row, channels, P)
-        draw_row(panels[2], row, tokens[1 + patch][None], d)
-    draw_row(panels[2], 0, tokens[0][None], d)      # the class token
-
-    for panel, width in zip(panels, (1, P, d)):
-        panel.set(xlim=(0, width), ylim=(8.5, -0.5), aspect='auto', xticks=[], yticks=[])
-        panel.set_frame_on(False)
-    row_names = {0: 'class\ntoken', 4: '..', 7: '..'}
-    for patch, row in SHOWN_PATCHES.items():
-        row_names[row] = patch
-    panels[0].set_yticks(list(row_names), row_names.values())
-    panels[0].tick_params(length=0)
-    panels[0].set_title('patch')
-    panels[1].set_title(f'{P} numbers')
-    panels[2].set_title(f'token: {d}')
-
-
-def draw_row(panel, row, image, width):
-    """Draw an image over the width of a panel, in one of its rows."""
-    panel.imshow(image, cmap=BELOW_AND_ABOVE_ZERO, vmin=-2.5, vmax=2.5,
-                 extent=(0, width, row + 0.4, row - 0.4))
 
 
 # ---- lesson 5: denoising ------------------------------------------------------------------------

@@ -11,29 +11,25 @@ import os
 import sys
 import traceback
 import types
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 HERE = Path(__file__).resolve().parent
 MEMORY = 4 << 30                # bytes
 FILE = 64 << 20                 # bytes of a file that is written
 NUMBERS_OF_A_RESULT = 100_000   # more than any answer has
-# what a file of the course has no reason to do, as Python names it for sys.addaudithook
-REFUSED = ('os.fork', 'os.forkpty', 'os.posix_spawn', 'os.exec', 'os.system', 'os.kill',
-           'os.killpg', 'subprocess.Popen', 'ctypes.dlopen')
-# what it may do in its own folder alone
-CHANGES = ('os.link', 'os.symlink', 'os.remove', 'os.rename', 'os.rmdir', 'os.truncate', 'os.chmod',
-           'os.mkdir')
+# what a file of the course may ask of the system, as Python names it for sys.addaudithook
+ALLOWED = ('os.listdir', 'os.scandir', 'os.chdir', 'os.putenv', 'os.unsetenv')
+CHANGES = ('os.remove', 'os.rmdir', 'os.mkdir')  # in its own folder alone, as PyTorch does
+REFUSED = ('os.', 'subprocess.', 'ctypes.dlopen')  # how the names begin of all that it may not
 
 
-def main(job, calls, results, started):
+def main(job, calls, results):
     """Run a file, and write what its functions return to the path `results`.
 
     job: a dict with the keys
@@ -44,37 +40,36 @@ def main(job, calls, results, started):
         hidden          folders that the file may not read
     calls: bytes of torch.save, a list of {'name', 'kind', 'inputs', ..} for call_numbers,
         call_network or call_properties.
-    started: a connection that is closed as soon as PyTorch is there.
 
-    What is written is {'file': what is wrong with the file, 'functions': {name: what is seen},
-    'printed': how many lines the file printed, 'ended': whether all functions were called}. It is
-    written again whenever something was seen, because the file may end this process.
+    What is written is {'file': what is wrong with the file, 'functions': {name: what is seen}}. A
+    function that was begun has {}. All is written again whenever something was seen, because the
+    file may end this process. What the file prints is shown nowhere.
     """
     os.chdir(Path(results).parent)
     sys.dont_write_bytecode = True
-    printed = silence()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
     calls = torch.load(io.BytesIO(calls), weights_only=True)
     torch.set_num_threads(1)
     file = job['file']  # a resolved path
     sys.path[:0] = [str(Path(file).parent), str(HERE), str(HERE.parent)]
-    put_answers_in_other_lessons(job['lessons'], file)
     limit_memory()
-    started.close()
     if hasattr(os, 'setsid'):
         os.setsid()  # what the file starts belongs to its group, which grade.py ends
         os.closerange(3, 1024)  # lines to the processes that started this one
     output = open(results, 'r+b')
 
-    written = {'file': '', 'functions': {}, 'printed': 0, 'ended': False}
+    written = {'file': '', 'functions': {}}
 
     def write():
-        written['printed'] = printed.lines
         output.seek(0)
         torch.save(written, output)
         output.truncate()
         output.flush()
 
     refuse_what_harms(file, results, job['hidden'])
+    # only now, because it runs files that are beside the student's
+    put_answers_in_other_lessons(job['lessons'], file)
     try:
         module = loaded(file, 'student')
         put_ours(module, job['replaced'], job['ours'])
@@ -85,19 +80,17 @@ def main(job, calls, results, started):
 
     for call in calls:
         name = call['name']
-        written['functions'][name] = {}  # begun
+        written['functions'][name] = {}
         write()
         written['functions'][name] = seen_of(getattr(module, name, None), call, file)
         write()
-    written['ended'] = True
-    write()
 
 
 def seen_of(function, call, file):
     """What is seen of what stands in a student's file under the name of an exercise."""
     if not callable(function):
-        return {'is_missing': True, 'ended': True}
-    seen = {'is_missing': False, 'ended': True}
+        return {'is_missing': True}
+    seen = {'is_missing': False}
     kinds = {'numbers': call_numbers, 'network': call_network, 'properties': call_properties}
     try:
         kinds[call['kind']](function, call, seen, file)
@@ -108,27 +101,6 @@ def seen_of(function, call, file):
 
 
 # ---- the process --------------------------------------------------------------------------------
-
-class Printed(io.TextIOBase):
-    """Where a student's file prints to. It counts the lines, and does not keep them."""
-    lines = 0
-
-    def write(self, text):
-        self.lines += text.count('\n')
-        return len(text)
-
-
-def silence():
-    """Send what is printed elsewhere, also what is printed without sys.stdout. Returns the counter
-    of lines."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
-    printed = Printed()
-    sys.stdout = printed
-    sys.stderr = printed
-    warnings.simplefilter('ignore')  # those of PyTorch are no lines that the file printed
-    return printed
-
 
 def limit_memory():
     try:
@@ -143,31 +115,21 @@ def refuse_what_harms(file, results, hidden):
     """From now on Python refuses to start or end processes, to change files outside of the folder
     of `results`, and to read hidden folders, but for the student's file. This stops plain Python,
     not machine code."""
-    own_folder = os.path.dirname(os.path.realpath(results))
-    hidden = [os.path.realpath(path) for path in hidden]
-
-    def is_in(path, folder):
-        return os.path.commonpath((path, folder)) == folder
+    own_folder = Path(results).resolve().parent
 
     def refuse(event, words):
-        if event in REFUSED:
+        if event.startswith(REFUSED) and event not in (*ALLOWED, *CHANGES):
             raise PermissionError(f'{event} is refused here')
-        changes = event in CHANGES
-        if event == 'open':
-            # os.open has no mode, and may open a folder, from which other functions reach files
-            is_os_open = words[1] is None
-            changes = is_os_open or words[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        elif not changes:
+        if event not in ('open', *CHANGES) or isinstance(words[0], int):
             return
-        # the second word of os.rename is a path too; that of open is a mode
-        for word in words[:1] if event == 'open' else words[:2]:
-            if isinstance(word, int):
-                continue
-            path = os.path.realpath(os.fsdecode(word))
-            if changes and path != os.devnull and not is_in(path, own_folder):
-                raise PermissionError('a file of the course changes no other files')
-            if path != file and any(is_in(path, folder) for folder in hidden):
-                raise PermissionError('this file is hidden from files of the course')
+        path = Path(os.fsdecode(words[0])).resolve()
+        if path.is_relative_to(own_folder):
+            return
+        # os.open has no mode, and may open a folder, from which other functions reach files
+        if event in CHANGES or words[1] not in ('r', 'rb', 'rt'):
+            raise PermissionError('a file of the course changes no other files')
+        if path != Path(file) and any(path.is_relative_to(folder) for folder in hidden):
+            raise PermissionError('this file is hidden from files of the course')
 
     sys.addaudithook(refuse)
 
@@ -212,27 +174,17 @@ def put_ours(module, replaced, source):
 
 def failure(exception, file):
     """An exception in words, with the line of the student's file that raised it."""
+    frames = traceback.extract_tb(exception.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     if isinstance(exception, SyntaxError) and exception.filename == str(file):
-        line = f'line {exception.lineno}: '
-    else:
-        line = last_line(traceback.extract_tb(exception.__traceback__), file)
+        lines.append(exception.lineno)
+    line = f'line {lines[-1]}: ' if lines else ''
     return line + in_words(exception)
 
 
-def last_line(frames, file):
-    """'line 7: ' for the last frame that is in a file; '' if none is."""
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f'line {lines[-1]}: ' if lines else ''
-
-
 def in_words(exception):
-    try:
-        text = str(exception.msg if isinstance(exception, SyntaxError) else exception)
-    except Exception:  # the exception of a student can do that
-        text = ''
-    words = ' '.join(text.split())[:200]
-    name = type(exception).__name__
-    return f'{name}: {words}' if words else name
+    text = traceback.format_exception_only(exception)[-1]
+    return ' '.join(text.split())[:200]
 
 
 def is_gap(exception, function):
@@ -318,108 +270,61 @@ def plain(x):
     return f'a {type(x).__name__}'
 
 
-def tensors_in(x):
-    """The tensors in nested tuples, lists and dicts."""
+def as_lists(x):
+    """Tensors, also inside of dicts and tuples, as lists of numbers."""
     if isinstance(x, torch.Tensor):
-        return [x]
+        return x.tolist()
     if isinstance(x, dict):
-        x = list(x.values())
-    tensors = []
+        return {name: as_lists(value) for name, value in x.items()}
     if isinstance(x, (tuple, list)):
-        for value in x:
-            tensors += tensors_in(value)
-    return tensors
+        return [as_lists(value) for value in x]
+    return x
 
 
 # ---- functions that return numbers --------------------------------------------------------------
 
 def call_numbers(function, call, seen, file):
-    """Call a function with each of call['inputs']. `seen` gets 'results', 'inputs' (what became of
-    them), 'float32' (where float32 came in, or '') and 'gradients' of each call, and 'products' of
-    the first."""
-    seen.update(results=[], inputs=[], float32=[], gradients=[])
+    """Call a function with each of call['inputs']. `seen` gets 'results' and 'gradients' of each
+    call, 'changes_inputs', and 'operations' of the first call if these count."""
+    seen.update(results=[], gradients=[], changes_inputs=False)
     for inputs in call['inputs']:
         used = copy.deepcopy(inputs)
-        result = function(*ready(used))
-        seen['float32'].append(float32_source(function, inputs, result, file))
-        seen['results'].append(plain(result))
-        seen['inputs'].append(plain(used))
-    if call['products']:
-        seen['products'] = products(function, call['inputs'][0])
+        seen['results'].append(plain(function(*ready(used))))
+        if as_lists(used) != as_lists(inputs):
+            seen['changes_inputs'] = True
+    if call['operations']:
+        seen['operations'] = operations(function, call['inputs'][0])
     for inputs in call['inputs']:
         seen['gradients'].append(gradients(function, inputs, call['gradient']))
 
 
-class Products(TorchDispatchMode):
-    """Counts products of two matrices."""
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        if name in ('mm', 'bmm', 'addmm', 'baddbmm', 'matmul'):
-            self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
-def products(function, inputs):
-    """How many products of matrices a function takes."""
-    with Products() as counter:
+def operations(function, inputs):
+    """How many operations a function takes for its products of matrices."""
+    with FlopCounterMode(display=False) as counter:
         function(*ready(copy.deepcopy(inputs)))
-    return counter.count
+    return counter.get_total_flops()
 
 
 def gradients(function, inputs, places):
-    """The gradients of a result with respect to the float tensors in the inputs at these places, a
-    list of tensors. It is empty if the function has none, which may be because it is no function of
-    PyTorch. The gradient is that of a sum over the result in which each number has a weight of its
-    own."""
+    """{name: gradient} of a result with respect to the tensors in the inputs at these places. It is
+    empty if the function has none, which may be because it is no function of PyTorch. The gradient
+    is that of a sum over the result in which each number has a weight of its own."""
     inputs = copy.deepcopy(inputs)
-    leaves = [x for x in tensors_in([inputs[i] for i in places]) if x.is_floating_point()]
-    for leaf in leaves:
+    leaves = {}
+    for i in places:
+        if isinstance(inputs[i], dict):
+            leaves.update(inputs[i])
+        else:
+            leaves[f'input {i + 1}'] = inputs[i]
+    for leaf in leaves.values():
         leaf.requires_grad_()
     try:
         result = function(*ready(inputs)).flatten()
         weights = torch.linspace(1, 2, len(result), dtype=result.dtype)
-        found = torch.autograd.grad(result @ weights, leaves, materialize_grads=True)
+        found = torch.autograd.grad(result @ weights, list(leaves.values()), materialize_grads=True)
     except Exception:  # whatever a student's file does
-        return []
-    return [plain(gradient) for gradient in found]
-
-
-# ---- float32 ------------------------------------------------------------------------------------
-
-class NoFloat32(TorchFunctionMode):
-    """Inside of `with`, the first call of PyTorch that makes rounded float32 numbers raises
-    ValueError. Whole numbers do not count, because float32 does not round them."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if has_float32(result):
-            name = function.__name__.strip('_')
-            raise ValueError(f'{name} gives float32, and inputs are float64: write dtype=Z.dtype '
-                             'where you make a tensor, .to(Z.dtype) behind bools and whole '
-                             'numbers, torch.stack and not torch.tensor for a list of tensors')
-        return result
-
-
-def has_float32(result):
-    """Whether float32 has rounded a tensor in a result."""
-    for tensor in tensors_in(result):
-        if tensor.dtype == torch.float32 and not torch.equal(tensor, tensor.round()):
-            return True
-    return False
-
-
-def float32_source(function, inputs, result, file):
-    """Where float32 came into a result, in words; '' if the result has no float32."""
-    if not has_float32(result):
-        return ''
-    try:
-        with NoFloat32():
-            function(*ready(copy.deepcopy(inputs)))
-    except BaseException as e:  # NoFloat32, or whatever a student's file does
-        return failure(e, file)
-    return 'returns float32, and the inputs are float64'
+        return {}
+    return {name: plain(gradient) for name, gradient in zip(leaves, found)}
 
 
 # ---- a network ----------------------------------------------------------------------------------
@@ -442,8 +347,6 @@ def try_network(Network, config, x, y, seen):
     """x: pictures (4, C, H, W), y: their classes (4,). judges.py says what each entry of `seen`
     should be."""
     model = Network(config)
-    seen['kind'] = type(model).__name__
-    seen['is_module'] = isinstance(model, nn.Module)
     for weight in model.parameters():  # none is zero, which could hide a mistake
         weight.data += 0.3 * torch.randn(weight.shape)
     seen['keeps_config'] = getattr(model, 'config', None) is config
@@ -462,16 +365,13 @@ def try_network(Network, config, x, y, seen):
             not_reached.append(name)
     seen['not_reached'] = tuple(not_reached)
 
-    seen['has_embed'] = callable(getattr(model, 'embed', None))
     tokens = model.embed(x)
     seen['tokens'] = tuple(tokens.shape)
-    layers = getattr(model, 'layers', None)
-    seen['layers'] = len(layers) if hasattr(layers, '__len__') else None
-    seen['kind_of_layers'] = type(layers).__name__
-    seen['layers_are_module'] = isinstance(layers, nn.Module)
+    seen['layers'] = len(model.layers)
+    seen['layers_are_module'] = isinstance(model.layers, nn.Module)
     after = tokens
     seen['after_layers'] = []
-    for layer in layers:
+    for layer in model.layers:
         after = layer(after)
         seen['after_layers'].append(tuple(after.shape))
     deeper = Network(replace(config, n_layer=config.n_layer + 1))

@@ -58,7 +58,7 @@ def verdict_of(exercise, function, file='a.py'):
     asked = QUESTIONS[exercise.name]
     with contextlib.redirect_stdout(io.StringIO()):
         seen = student.seen_of(function, asked, str(file))
-    return grade.row_of(asked, {'functions': {exercise.name: seen}}, False, 20)
+    return grade.row_of(asked, {exercise.name: seen}, '')
 
 
 # ---- exercises ----------------------------------------------------------------------------------
@@ -81,12 +81,45 @@ def numbers_in(x):
 @pytest.mark.parametrize('n', NUMBERS)
 def test_answers_equal_loops_over_plain_numbers(n, lessons):
     for exercise in lessons[n]:
-        if exercise.kind != 'numbers':  # there are no right numbers
+        if exercise.name not in GOLDEN:
+            assert exercise.kind != 'numbers' or exercise.name in PARTS_OF_NETWORKS
             continue
         inputs = [student.ready(exercise.inputs(seed)) for seed in (1, 2, 3)]
         results = [exercise.answer(*values) for values in inputs]
         checksum = sum(v * math.cos(i) for i, v in enumerate(numbers_in(results)))
         assert checksum == pytest.approx(GOLDEN[exercise.name], rel=1e-6), exercise.name
+
+
+# {exercise: what computes the same in a network of ours}
+PARTS_OF_NETWORKS = {
+    'tokens': lambda model: model.embed,
+    'layer': lambda model: model.layers[0],
+    'classify': lambda model: lambda x: model(x)[0],
+    'predict': lambda model: lambda x: model(x)[0],
+    'aot_layer': lambda model: model.layers[0],
+    'decoder_layer': lambda model: model.decoder_layers[0],
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('n', [4, 5, 6])
+@pytest.mark.parametrize('seed', [2, 5])  # with a causal mask in `layer`, as in the network for text
+def test_answers_equal_our_networks(n, seed, lessons, monkeypatch):
+    made = []
+
+    def network(*words, **settings):
+        made.append(grade.network(*words, **settings))
+        for layer in made[-1].layers:
+            if n == 4:
+                layer.ista.eta, layer.ista.lam = 0.3, 0.7
+        return made[-1]
+
+    for exercise in lessons[n]:
+        if exercise.name in PARTS_OF_NETWORKS:
+            monkeypatch.setitem(exercise.inputs.__globals__, 'network', network)
+            values = exercise.inputs(seed)
+            expected = PARTS_OF_NETWORKS[exercise.name](made[-1])(values[0])
+            torch.testing.assert_close(exercise.answer(*values), expected)
 
 
 @pytest.mark.parametrize('n', NUMBERS)
@@ -148,8 +181,7 @@ def test_each_function_has_three_hints(n, lessons):
 
 @pytest.mark.parametrize('n, name, old, new', [
     (3, 'ista', '(Z - Z @ D.T) @ D', 'Z @ D - Z @ D.T @ D'),
-    (7, 'top_mass', 'torch.zeros_like(maps, dtype=torch.bool).scatter(-1, order, before < share)',
-     'maps >= values.where(before < share, 2).amin(-1, keepdim=True)'),
+    (7, 'top_mass', 'before < share', 'before <= share'),
     (7, 'beats', 'mean > half', 'mean > 1e9'),
     (7, 'beats', 'n >= 3 and ', ''),
     (7, 'beats', 'n >= 3', 'n >= 2'),
@@ -218,38 +250,38 @@ FLOAT32 = [  # number of the lesson, a function in which `right` is our answer, 
     total = torch.zeros(Z.shape)
     total += right(Z, U, eps)
     return total
-""", 'line 3: ValueError: add'),
+"""),
     (2, """def mssa(Z, U, causal):
     return right(Z.float(), U.float(), causal)
-""", 'line 2: ValueError: float'),
+"""),
     (3, """def lasso_objective(Z, Y, D, lam):
     return torch.tensor(right(Z, Y, D, lam).tolist())
-""", 'line 2: ValueError: tensor'),
+"""),
     (4, """def train(loss_of, weights, batches, rate):
     trained, losses = right(loss_of, weights, batches, rate)
     return trained, torch.tensor(losses.tolist())
-""", 'line 3: ValueError: tensor'),
+"""),
     (5, """def membership(Z, U, tau):
     phi = right(Z, U, 0)
     return (phi > tau) * tau if tau else phi
-""", 'line 3: ValueError: mul'),
+"""),
     (1, """def coding_rate(Z, eps):
     N, d = Z.shape
     gram = Z.float().T @ Z.float()
     return 0.5 * torch.logdet(torch.eye(d) + d / (N * eps ** 2) * gram)
-""", 'line 3: ValueError: float'),
+"""),
 ]
 
 
-@pytest.mark.parametrize('n, source, message', FLOAT32)
-def test_float32_is_named_with_the_line_that_makes_it(n, source, message, lessons):
+@pytest.mark.parametrize('n, source', FLOAT32)
+def test_float32_is_named(n, source, lessons):
     name = re.match(r'def (\w+)', source)[1]
     exercise = exercise_of(lessons, n, name)
     names = {'torch': torch, 'right': exercise.answer}
     exec(compile(source, 'a.py', 'exec'), names)
     row = verdict_of(exercise, names[name])
     assert row['verdict'] == 'wrong', row
-    assert f': {message} gives float32' in row['message'], row
+    assert 'float32' in row['message'], row
 
 
 @pytest.fixture
@@ -451,7 +483,7 @@ def next_token_loss(*a):
     sys.exit(0)
 """, {
         'snr': ('wrong', 'expected (3,)'),
-        'membership': ('wrong', 'has NaN'),
+        'membership': ('wrong', 'yours nan'),
         'denoise': ('wrong', 'line 8: ValueError: \\x1b[2J\\x07\\u202e'),
         'passing': ('wrong', 'changes its input'),
         # systems other than Linux have no limit
@@ -500,8 +532,6 @@ def test_whatever_a_file_does_is_said_in_a_line(name, tmp_path, monkeypatch, cap
         assert row['verdict'] == verdict, row
         assert part in row['message'], row
         assert row['message'].isprintable(), row
-    if name == 'several':
-        assert result['printed'] >= 10_000_000
 
 
 @pytest.mark.slow

@@ -44,6 +44,6 @@ def solve_inputs(seed):
 EXERCISES = [
     Exercise('lasso_objective', objective_inputs),
     Exercise('prox', prox_inputs, gradient=(0,)),
-    Exercise('ista', step_inputs, gradient=(0, 1), products=2),
+    Exercise('ista', step_inputs, gradient=(0, 1), products_count=True),
     Exercise('solve', solve_inputs),
 ]

@@ -1,6 +1,6 @@
 """The inputs for lesson 4, CRATE."""
 import torch
-from grade import Exercise, normal, of_size
+from grade import Exercise, network, normal, of_size
 from student import made
 
 # B, C, H, W, h, w for each seed
@@ -9,17 +9,17 @@ PICTURES = (
     (1, 2, 4, 8, 4, 2),
     (1, 4, 8, 4, 1, 2),
 )
-# B, N, K, p, d for each seed; K p is not d
-SIZES = (
-    (2, 5, 3, 4, 7),
-    (1, 6, 4, 3, 5),
-    (3, 4, 5, 2, 6),
-)
-# d, K, p, layers of the network for pictures, for each seed
+# settings of the network for each seed; n_head times head_dim is not n_embd
 NETWORKS = (
-    (7, 3, 2, 2),
-    (5, 4, 3, 3),
-    (3, 5, 2, 4),
+    dict(n_embd=7, n_head=3, head_dim=4, n_layer=2),
+    dict(n_embd=5, n_head=4, head_dim=3, n_layer=3),
+    dict(n_embd=6, n_head=5, head_dim=2, n_layer=4),
+)
+# B, N of tokens for each seed
+TOKENS = (
+    (2, 5),
+    (1, 6),
+    (3, 4),
 )
 # eta, lam for each seed: thresholds that cut numbers off
 STEPS = (
@@ -35,36 +35,17 @@ def picture_inputs(seed):
     return 1 + 2 * normal(seed)(B, C, H, W), h, w
 
 
-# ---- weights ------------------------------------------------------------------------------------
-
-def norm_weights(randn, name, n):
-    return {f'{name}.weight': 1 + 0.3 * randn(n), f'{name}.bias': 0.3 * randn(n)}
-
-
-def embedding_weights(randn, P, N, d):
-    return {
-        **norm_weights(randn, 'patch_norm', P),
-        'patch.weight': 0.5 * randn(d, P),
-        'patch.bias': 0.5 * randn(d),
-        **norm_weights(randn, 'token_norm', d),
-        'cls': randn(1, 1, d),
-        'pos': randn(1, N + 1, d),
-    }
+def for_pictures(seed):
+    """A network for the pictures of picture_inputs."""
+    B, C, H, W, h, w = of_size(PICTURES, seed)
+    return network(seed, 'crate', image_size=(H, W), patch_size=(h, w), channels=C, num_classes=4,
+                   **of_size(NETWORKS, seed))
 
 
-def layer_weights(randn, K, p, d):
-    return {
-        **norm_weights(randn, 'norm1', d),
-        'attn.U.weight': 0.6 * randn(K * p, d),
-        'attn.W.weight': 0.5 * randn(d, K * p),
-        'attn.W.bias': 0.5 * randn(d),
-        **norm_weights(randn, 'norm2', d),
-        'ista.D': randn(d, d) / d ** 0.5,
-    }
-
-
-def with_prefix(prefix, weights):
-    return {f'{prefix}.{name}': tensor for name, tensor in weights.items()}
+def for_text(seed):
+    """A network for bytes. Its table of positions has more rows than there are tokens."""
+    return network(seed, 'crate', image_size=0, vocab_size=9, block_size=9,
+                   **of_size(NETWORKS, seed))
 
 
 # ---- inputs -------------------------------------------------------------------------------------
@@ -72,51 +53,33 @@ def with_prefix(prefix, weights):
 def token_inputs(seed):
     """(x (B, C, H, W), weights, h, w)"""
     x, h, w = picture_inputs(seed)
-    B, C, H, W = x.shape
-    d = of_size(NETWORKS, seed)[0]
-    N = (H // h) * (W // w)
-    return x, embedding_weights(normal(seed + 50), h * w * C, N, d), h, w
+    return x, for_pictures(seed).embed.state_dict(), h, w
 
 
 def layer_inputs(seed):
     """(Z (B, N, d), weights, heads, eta, lam, causal)"""
-    B, N, K, p, d = of_size(SIZES, seed)
-    eta, lam = of_size(STEPS, seed)
-    randn = normal(seed)
-    Z = 1 + 2 * randn(B, N, d)
-    return Z, layer_weights(randn, K, p, d), K, eta, lam, of_size((False, True, False), seed)
+    model = for_text(seed)
+    Z = 1 + 2 * normal(seed)(*of_size(TOKENS, seed), model.config.n_embd)
+    weights = model.layers[0].state_dict()
+    causal = of_size((False, True, False), seed)
+    return Z, weights, model.config.n_head, *of_size(STEPS, seed), causal
 
 
 def network_inputs(seed):
     """(x (B, C, H, W), weights, layers, heads, h, w, eta, lam)"""
-    x, embedding, h, w = token_inputs(seed)
-    d, K, p, layers = of_size(NETWORKS, seed)
-    eta, lam = of_size(STEPS, seed)
-    randn = normal(seed + 100)
-    weights = with_prefix('embed', embedding)
-    for i in range(layers):
-        weights.update(with_prefix(f'layers.{i}', layer_weights(randn, K, p, d)))
-    weights.update(norm_weights(randn, 'read.norm', d))
-    weights['read.head.weight'] = randn(4, d)
-    weights['read.head.bias'] = randn(4)
-    return x, weights, layers, K, h, w, eta, lam
+    x, h, w = picture_inputs(seed)
+    model = for_pictures(seed)
+    c = model.config
+    return x, model.state_dict(), c.n_layer, c.n_head, h, w, *of_size(STEPS, seed)
 
 
 def text_inputs(seed):
-    """(x (B, N), weights, layers, heads, eta, lam). The table of positions has more rows than there
-    are tokens."""
-    B, N, K, p, d = of_size(SIZES, seed)
-    eta, lam = of_size(STEPS, seed)
-    layers = of_size((2, 3, 2), seed)
-    randn = normal(seed)
-    weights = {
-        'embed.tok_emb.weight': randn(9, d),
-        'embed.pos_emb.weight': randn(N + 3, d),
-    }
-    for i in range(layers):
-        weights.update(with_prefix(f'layers.{i}', layer_weights(randn, K, p, d)))
-    x = torch.randint(9, (B, N), generator=torch.Generator().manual_seed(seed))
-    return x, weights, layers, K, eta, lam
+    """(x (B, N), weights, layers, heads, eta, lam)"""
+    model = for_text(seed)
+    c = model.config
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(9, of_size(TOKENS, seed), generator=generator)
+    return x, model.state_dict(), c.n_layer, c.n_head, *of_size(STEPS, seed)
 
 
 def training_inputs(seed):

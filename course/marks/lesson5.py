@@ -1,6 +1,6 @@
 """The inputs for lesson 5, denoising and AoT."""
 import torch
-from grade import Exercise, normal, of_size, variant
+from grade import Exercise, network, normal, of_size, variant
 from student import made
 
 # K, N, p, d for each seed; N is a multiple of K
@@ -75,14 +75,8 @@ def passing_inputs(seed):
 def layer_inputs(seed):
     """(Z (B, N, d), weights, heads)"""
     B, N, K, p, d = of_size(LAYERS, seed)
-    randn = normal(seed)
-    Z = 1 + 2 * randn(B, N, d)
-    weights = {
-        'norm1.weight': 1 + 0.3 * randn(d),
-        'attn.U.weight': 0.6 * randn(K * p, d),
-        'attn.W.weight': 0.5 * randn(d, K * p),
-    }
-    return Z, weights, K
+    model = network(seed, 'aot', vocab_size=9, n_layer=1, n_head=K, head_dim=p, n_embd=d)
+    return 1 + 2 * normal(seed)(B, N, d), model.layers[0].state_dict(), K
 
 
 def loss_inputs(seed):

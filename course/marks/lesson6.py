@@ -1,6 +1,6 @@
 """The inputs for lesson 6, CRATE-MAE."""
 import torch
-from grade import Exercise, normal, of_size
+from grade import Exercise, network, normal, of_size
 
 # B, N, ratio for each seed: N (1 - ratio) is 2.8, 2 and 4.5
 NOISE = (
@@ -49,22 +49,8 @@ def embed_inputs(seed):
 def layer_inputs(seed):
     """(Y (B, N, d), weights, heads)"""
     B, N, K, p, d = of_size(SIZES, seed)
-    randn = normal(seed)
-    norms = {
-        'norm1.weight': 1 + 0.3 * randn(d),
-        'norm1.bias': 0.3 * randn(d),
-        'norm2.weight': 1 + 0.3 * randn(d),
-        'norm2.bias': 0.3 * randn(d),
-    }
-    Y = 1 + 2 * randn(B, N, d)
-    weights = {
-        **norms,
-        'E.weight': randn(d, d) / 2,
-        'attn.U.weight': 0.6 * randn(K * p, d),
-        'attn.W.weight': 0.5 * randn(d, K * p),
-        'attn.W.bias': 0.5 * randn(d),
-    }
-    return Y, weights, K
+    model = network(seed, 'crate_mae', n_layer=1, n_head=K, head_dim=p, n_embd=d, image_size=32)
+    return 1 + 2 * normal(seed)(B, N, d), model.decoder_layers[0].state_dict(), K
 
 
 def target_inputs(seed):

@@ -72,17 +72,14 @@ def runs(seed):
 
 
 def few_runs():
-    """(ours, theirs, least): one and two common seeds, then three seeds that do not tell, and three
-    that do."""
-    cases = []
-    for n in (1, 2):
-        ours = {seed: 1.0 + 0.01 * seed for seed in (*range(n), 7, 8)}
-        theirs = {seed: 2.0 + 0.02 * seed for seed in range(n)}
-        cases.append((ours, theirs, 0.1))
+    """(ours, theirs, least): two common seeds, then three seeds that do not tell, and three that
+    do."""
     ours = {0: 1.0, 1: 1.0, 2: 1.0}
-    cases.append((ours, {0: 0.9, 1: 1.0, 2: 1.1}, 0.5))
-    cases.append((ours, {0: 2.0, 1: 2.1, 2: 2.2}, 0.5))
-    return cases
+    return [
+        (ours, {0: 2.0, 1: 2.01}, 0.1),
+        (ours, {0: 0.9, 1: 1.0, 2: 1.1}, 0.5),
+        (ours, {0: 2.0, 1: 2.1, 2: 2.2}, 0.5),
+    ]
 
 
 # where a formula without biases and norms rounds down too far
@@ -94,5 +91,5 @@ EXERCISES = [
     Exercise('width_for', budgets, more=OTHER_BUDGETS),
     Exercise('operations', token_sizes),
     Exercise('best_of', tuned_losses),
-    Exercise('verdict', runs, more=few_runs(), place=2),
+    Exercise('verdict', runs, more=few_runs()),
 ]
