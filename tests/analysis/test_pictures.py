@@ -27,7 +27,7 @@ THEORIES = 'ista --n_embd=8 --tokens=8', 'compress --n_head=2 --head_dim=4 --tok
            'tweedie --tokens=40', 'nearest --n_head=2 --head_dim=4 --tokens=6', 'majorize --n_embd=8 --tokens=4', \
            'diffuse --n_layer=8 --sets=2'
 SHEET = 'augment --dataset=pics --rows=1'
-ALONE = 'attention', 'objects', 'pca', 'subspaces', 'tokens'
+AS_MANY_AS_BY_DEFAULT = 'atoms', 'attention', 'objects', 'pca', 'subspaces', 'tokens'
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def trained(place, tmp_path):
 def test_every_picture_of_a_network_says_run_step_and_layer(command, trained, picture, place):
     run = trained('crate', 1200)
     words = [f'--ckpt={run}', f'--data_dir={place}/data']
-    figure = picture(command, '', *words, *(['--num_samples=3'] if command not in ALONE else []))
+    figure = picture(command, '', *words, *(['--num_samples=3'] if command not in AS_MANY_AS_BY_DEFAULT else []))
     said = ' '.join(written(figure)).replace('\n', ', ')
     assert 'a_run, step 1,200 of 2,000' in said and 'UNTRAINED' not in said
     if command in ('attention', 'pca', 'objects'):
@@ -176,7 +176,7 @@ def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, pla
         figure = picture(command, '', f'--data_dir={place}/data')
     else:
         assert shows(command, 'crate')
-        figure = picture(command, 'crate', *(['--num_samples=3'] if command not in ALONE else []))
+        figure = picture(command, 'crate', *(['--num_samples=3'] if command not in AS_MANY_AS_BY_DEFAULT else []))
     check_words(figure)
 
 
