@@ -321,20 +321,21 @@ def say_duration(contestants, n_runs, jobs):
             elapsed = time.monotonic() - start_time  # most of it is no training
             first, *_, last = (row['seconds'] for row in read_log(out) if row['split'] == 'train')
         seconds_of_runs.append(elapsed + entry.work() * (last - first) / (TRIAL_STEPS - 1))
-    minutes = n_runs * fmean(seconds_of_runs) / jobs / 60
-    print(f'{n_runs} runs take about {minutes:.1f} minutes, by the first {TRIAL_STEPS} steps of '
-          'each network', flush=True)
+    print(f'{n_runs} runs take about {n_runs * fmean(seconds_of_runs) / jobs / 60:.1f} minutes, '
+          f'by the first {TRIAL_STEPS} steps of each network', flush=True)
 
 
 # ---- runs ---------------------------------------------------------------------------------------
 
 running = []  # processes of train.py
+failed = []  # exit codes; as soon as there is one, no other run begins
 
 
 def end_runs(number, frame):
     """Hand a signal on to the runs, which save and end. Without runs the program ends at once."""
     if not running:
         sys.exit(128 + number)
+    failed.append(128 + number)
     say_at_once('stopping the runs')
     for process in running:
         process.send_signal(number)
@@ -378,7 +379,7 @@ def run_all(runs, folder, jobs):
     are not trained again. If a run fails, no other one begins, and the program ends."""
     table = folder / 'results.csv'
     rows = read_table(table)
-    failed = []  # exit codes
+    failed.clear()
 
     def run(name):
         """The row of a run, or None if it fails, or if another one has failed."""

@@ -425,11 +425,13 @@ def effects_of(c, seen, values):
     generator = np.random.default_rng(c.seed)
     for l, count in collections.Counter(l for l, _ in values).items():
         m = first.units[l - 1].size(2)
-        for unit in generator.permutation(m)[:count].tolist():
-            others[l, unit + 1] = c.to
+        left = [unit for unit in range(1, m + 1) if (l, unit) not in values]
+        for unit in generator.permutation(left)[:count].tolist():
+            others[l, unit] = c.to
     rows = [effect(first, 'these', values, concept),
-            effect(first, 'at their means', means, concept),
-            effect(first, 'others, at random', others, concept)]
+            effect(first, 'at their means', means, concept)]
+    if others:  # none are left if a whole layer is off
+        rows.append(effect(first, 'others, at random', others, concept))
 
     for other in seen[1:]:
         with_concept = [row for row in rows_of_units(other) if row['concept'] == concept]
