@@ -68,6 +68,7 @@ class EvalConfig:
     knn: str = ''                 # pictures: classify by k nearest training features: 20, or 10,20
     layer: int = 0                # pictures: probe, knn see features after this layer; 0: the last
     train_share: float = 1.0      # pictures: probe, knn learn from this share of each class
+    seed: int = -1                # pictures: which ones train_share takes; -1: the seed of training
     benchmarks: str = ''          # text: zero-shot benchmarks, with commas between them, or all
     stride: int = 0               # benchmarks: tokens from window to window; 0: half the context
     results: str = ''             # table to write; empty: results.csv or in_context.csv in the run
@@ -97,6 +98,7 @@ ONLY_FOR = {
     'eval_crop': PICTURES,
     'layer': [FEATURES],
     'train_share': [FEATURES],
+    'seed': [FEATURES],
     'real': ['image'],
     'confusion': ['image'],
     'stride': [BENCHMARKS],
@@ -296,8 +298,8 @@ def score_features(c, trained):
     if num_classes == 1:
         raise Mistake(f'{images.folder} has one class, so every guess would be right; score the '
                       'features on another --dataset')
-    # which pictures of a share these are, the seed of training decides
-    train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, task.c.seed)
+    seed = c.seed if c.seed >= 0 else task.c.seed
+    train_images = ImageSplit(images.folder, 'train', c.workers, c.train_share, seed)
 
     train = probes.features(model, train_images, task)
     test = probes.features(model, images, task)
@@ -422,6 +424,7 @@ def check_settings(c, purpose):
     settings.check_ranges(c, {
         (1, 1e30): ['batch_size'],
         (2, 1e30): ['prompts'],
+        (-1, 2 ** 32 - 1): ['seed'],
         (-1, 1024): ['workers'],
         (1e-9, 1): ['train_share'],
     })

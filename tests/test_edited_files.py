@@ -16,7 +16,6 @@ import analyze
 import eval as scores
 import sample
 import train
-from course import check
 from engine.checkpoint import read_log
 from engine.mistakes import Mistake
 from tasks import files
@@ -238,5 +237,4 @@ def test_a_process_that_cannot_be_started_is_one_line(error, picture_run, quads,
         raise error
     monkeypatch.setattr(os, 'fork', refuse)
     monkeypatch.setattr(subprocess, 'Popen', refuse)
-    fails(capsys, scores.main, f'--ckpt={picture_run}', quads[0], '--workers=2')
-    assert 'ulimit' in fails(capsys, check.main, '1')
+    assert 'ulimit' in fails(capsys, scores.main, f'--ckpt={picture_run}', quads[0], '--workers=2')

@@ -315,7 +315,9 @@ def test_the_commands_at_the_end_of_a_run_work(kind, words_of, tmp_path, monkeyp
     """Also where the name of the run needs quotes."""
     monkeypatch.chdir(tmp_path)
     go(*words_of(kind), '--out_dir=out/my run')
-    holds, *commands = capsys.readouterr().out.splitlines()[-3:]
+    said = capsys.readouterr().out.splitlines()
+    holds = next(line for line in said if ' holds ' in line)
+    commands = said[-2:]
     files = {name for name in snapshot(tmp_path / 'out' / 'my run') if name != '.lock'}
     assert {*holds.rpartition(' holds ')[2].split(', ')} == files
     (tmp_path / 'picture.jpg').write_bytes(JPEGS['train'][0][2])
