@@ -69,7 +69,7 @@ def averaged_run(quads, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunDirectory, 'save_last', save_and_read)
-        go(*quads, *HARD_PICTURES, '--eval_interval=1', '--keep_checkpoints=true',
+        go(*quads, *HARD_PICTURES, '--eval_crop=1', '--eval_interval=1', '--keep_checkpoints=true',
            f'--out_dir={out}')
     return out, states
 
