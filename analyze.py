@@ -64,12 +64,12 @@ from tasks import AugmentConfig
 @dataclass
 class AnalyzeConfig(SubjectsConfig):
     """Settings of the commands that look at trained networks and draw a figure."""
-    num_samples: int = 0    # samples; 0: 256, segment 1000, pca 8, objects 6, attention and ista 4
+    num_samples: int = 0    # 0: 256, segment 1000, atoms 400, pca 8, objects 6, attention, ista 4
     label: str = ''         # pca: the class of its pictures; empty: the first
-    layer: int = 0          # attention, pca, segment, objects: which; 0: last but one (CRATE-MAE)
-    atom: int = 0           # atoms: which atom of --layer to draw in depth; 0: the best of each
-    off: str = ''           # atoms: switch some off, LAYER:ATOM with commas between them
-    to: float = 0.0         # atoms: the number that those of --off have instead
+    layer: int = 0          # attention, pca, segment, objects: which; 0: last but one, atoms: all
+    atom: int = 0           # atoms: the one of --layer to draw in depth; 0: a sheet of the best
+    off: str = ''           # atoms: those to switch off, LAYER:ATOM with commas between them
+    to: float = 0.0         # atoms: the number that those of --off or --atom have instead
     heads: str = ''         # attention: the heads, such as 1,4; empty: all
     over: bool = False      # attention: over whole pictures, with a frame around what is seen
     show: str = ''          # layers: rate, sparsity or objective; empty: all that the network has

@@ -10,10 +10,10 @@ Networks are named by the x of model_x.py, or by config files. A network takes t
 `python train.py --model=x`. Any `--KEY=VALUE` that is no setting below goes to all runs, and
 `--NAME.KEY=VALUE` to the runs of one network.
 
-A run chooses its checkpoint on the validation split, and is scored on the test split. Where there
-is no test, it is scored on validation. The error is 1 - top1 for classes, else the loss. Runs lie
-in --out, with results.csv, results.md and curves.png. scoring/significance.py says when a
-difference counts.
+A run chooses its checkpoint on the validation split, and is scored on the test split. Without a
+test split it is scored on validation. Without a validation split its last checkpoint is scored. The
+error is 1 - top1 for classes, else the loss. Runs lie in --out, with results.csv, results.md and
+curves.png. scoring/significance.py says when a difference counts.
 
 A comparison that was stopped goes on if the same command is typed again. With more --seeds it
 trains the runs that are missing; with fewer it reports the first seeds alone. results.csv says on
@@ -68,7 +68,7 @@ from weights.surgery import load_model
 @dataclass
 class CompareConfig:
     seeds: int = 3          # how often each network is trained, with the seeds 0, 1, ..
-    equal: str = 'steps'    # steps, or weights: also give the others the width with as many weights
+    equal: str = 'steps'    # steps, or weights: also widen the others to the weights of the first
     sweep: str = ''         # tune each first: a setting and its values, muon_lr=0.01,0.03
     jobs: int = 1           # runs side by side; if there are several, each has one thread
     out: str = ''           # folder to write; empty: out/compare_NAMES
@@ -76,7 +76,7 @@ class CompareConfig:
 
 TUNING_SEED = 2 ** 31   # none of the seeds of the comparison
 TRIAL_STEPS = 20        # how many steps of each network tell how long it takes
-SAME_WEIGHTS = 0.02     # by how much two numbers of weights may differ that count as equal
+SAME_WEIGHTS = 0.02     # the largest difference, as a share, of sizes that count as equal
 COLUMNS = ('run', 'network', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'seconds',
            'val_error', 'split', 'error', 'commit', 'machine')
 NUMBERS = {'seed': int, 'weights': int, 'steps': int, 'chosen_step': int, 'seconds': float,
@@ -205,7 +205,7 @@ def with_words(name, words):
     model = build_network(request, meta, dataset)
     task = tasks.choose(c, request.augment, dataset, model, Device('cpu', 'float32', 'false'))
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
-    if task.error(Counter()) is None:  # of a validation in which each number is 0
+    if task.error(Counter()) is None:  # of a validation in which each number is 0: DINO's has none
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '
                       'and compare its features, with python eval.py --ckpt=RUN --knn=20')
     held_out = task.held_out(dataset)
@@ -347,7 +347,7 @@ def train(words, out):
     if Path(out, 'last.pt').exists():
         words = ['--init_from=resume']
     else:
-        words = [*words, '--overwrite=true']  # what a run left that ended before a checkpoint
+        words = [*words, '--overwrite=true']  # over the files of a run without a checkpoint
     process = subprocess.Popen([sys.executable, HERE / 'train.py', *words, f'--out_dir={out}'],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                errors='replace')
@@ -420,7 +420,7 @@ def score(entry, out):
     validations = validations_of(out)
     last = validations[-1]
     chosen = min(validations, key=entry.task.error)
-    if entry.held_out == 'test':  # there is no val, and what is scored must choose nothing
+    if entry.held_out == 'test':  # there is no val, and the test split must not choose
         chosen = last
     val_error = error = entry.task.error(chosen)
     if entry.scored != entry.held_out:

@@ -72,7 +72,7 @@ def draw_atoms(c, nets):
     # a network with random weights sees what the trained network of the same run sees
     samples = {id(net.run): samples_of(c, net) for net in nets if net.kind == 'trained'}
     with units.fixed(net.model, values):
-        # an atom that is not there raises Mistake here, before the work
+        # one pass before the work, because it raises Mistake for an atom that is not there
         net.model(input_of(net, samples[id(net.run)].x[:1]))
     seen = [record(c, net, samples[id(net.run)]) for net in nets]
     say_rows(score(c, seen))
@@ -105,7 +105,8 @@ def requested_values(c, net):
     if c.atom:
         return units.values_of(f'{layer}:{c.atom}', net.model, c.to)
     if c.to or c.start:
-        raise Mistake('--to and --start are about atoms that are switched off; give --off too')
+        raise Mistake('--to and --start are about atoms that are switched off; give --off or '
+                      '--atom too')
     return {}
 
 
@@ -202,13 +203,13 @@ def record(c, net, samples):
                 explained.append(units.explained(step))
             of_tokens = units.units_of(step)[:, -N:].cpu()              # without a class token
             of_layer.append(of_tokens.take_along_dim(places[..., None], 1).bfloat16())
-    return Seen(net, samples, [torch.cat(batches) for batches in of_layers], explained, [])
+    return Seen(net, samples, [torch.cat(parts) for parts in of_layers], explained, [])
 
 
 def score(c, seen):
-    """Score the units of each network, and return a row of a table for each layer. So that layers
-    of other widths can be compared, scores in the table are of equally many units of each layer,
-    which are chosen at random. Beside them: as many units of its basis turned at random."""
+    """Score the units of each network, and return a row of a table for each layer. Layers differ in
+    width, so a row has the means of equally many units of each, which are chosen at random. The
+    columns `turned` and `of turned` are of as many directions of a random rotation."""
     count = min(of_layer.size(2) for of_net in seen for of_layer in of_net.units)
     rows = []
     for net, samples, of_layers, explained, scores in seen:
@@ -337,13 +338,16 @@ def draw_examples(axis, seen, l, unit, chosen, places):
 
 def draw_tiles(axis, x, places, grid):
     """Draw one patch of each picture, uint8 (E, H, W, C), in its colours, and two patches on each
-    side of it in paler ones. They are added as darkness, so that what is missing is white."""
+    side of it in paler ones. Numbers are darkness, 1 minus the colour, so that 0 beyond the picture
+    is white."""
     pictures = torch.from_numpy(augment.drawable(x.numpy())).permute(0, 3, 1, 2)
     tiles = patches_of(1 - pictures / 255, places, grid, around=2)      # (E, 3, 5 h, 5 w)
     h, w = (side // 5 for side in tiles.shape[2:])
+    # the patch in full, half the darkness around it
     tiles *= F.pad(torch.ones(h, w), (2 * w, 2 * w, 2 * h, 2 * h), value=0.5)
     # a frame around each tile, and empty tiles up to EXAMPLES
     tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
+    # EXAMPLES tiles in three rows of three
     rows = tiles.unflatten(0, (3, 3)).permute(0, 3, 1, 4, 2)            # (3, h, 3, w, C)
     picture = 1 - rows.flatten(2, 3).flatten(0, 1).numpy()
     axis.imshow(picture, interpolation='nearest')
@@ -444,9 +448,10 @@ def effects_of(c, seen, values):
 
 
 def effect(seen, words, values, concept):
-    """A row of a table: how much the loss rises, in nats, for tokens or pictures with a concept and
-    for the others, on the half of the samples that chose nothing. Beside it: by how much of its
-    norm the output of the first of the layers changes."""
+    """A row of a table: by how many nats the loss rises if units have other values, for the tokens
+    or pictures with a concept and for those without it. The samples are those of the second half,
+    on which no concept was chosen. 'norm' is the change of what the first of these layers returns,
+    as a share of its norm."""
     net, samples = seen.net, seen.samples
     second = slice(len(samples.x) // 2, None)
     x, y = samples.x[second], samples.y[second]

@@ -272,10 +272,15 @@ def measure_layers(model, batches, measure):
     return {name: torch.cat(numbers, 1).cpu() for name, numbers in batches_of_name.items()}
 
 
+def operator_of(layer):
+    """The second half of a layer, which sparsifies: its `ista` or `mlp`, or None."""
+    return getattr(layer, 'ista', None) or getattr(layer, 'mlp', None)
+
+
 def is_dense(layer):
     """Whether a layer has neither ISTA nor an MLP. Nothing in it sets numbers to zero then, so its
     sparsity means nothing."""
-    return not getattr(layer, 'ista', None) and not getattr(layer, 'mlp', None)
+    return operator_of(layer) is None
 
 
 def lowers_lasso(layer):

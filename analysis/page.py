@@ -19,7 +19,7 @@ from analysis import layers
 from analysis.figures import check_out
 from analysis.predictions import classes_of
 from analysis.subjects import SubjectsConfig, pictures, pixels, started, subjects, texts
-from analysis.units import operator_of, units_of
+from analysis.units import units_of
 from engine.mistakes import Mistake
 from engine.writing import write_file
 from request.trained import from_command_line
@@ -189,7 +189,7 @@ def examples(net, x):
     and the patch -1 stands for a picture that does not use the atom. A network whose layers are
     attention alone has no atoms."""
     found = []
-    if operator_of(net.model.layers[0]) is None:
+    if layers.is_dense(net.model.layers[0]):
         return found
     for step in layers.inside(net.model, x):
         units = units_of(step)[:, 1:]                           # without the class token: (n, N, m)

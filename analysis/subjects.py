@@ -10,7 +10,6 @@ from tqdm import tqdm
 
 from analysis import figures, layers
 from analysis.theory import Shared
-from analysis.units import operator_of
 from engine import networks
 from engine.device import choose_device
 from engine.mistakes import Mistake
@@ -143,7 +142,7 @@ def problem_with(c, command, net):
             kind_of_ista = getattr(net.model.config, 'ista', '')
             return (f"has ista='{kind_of_ista}', which does not lower the LASSO of eq. (16); "
                     'leave it out')
-    if command == 'atoms' and None in map(operator_of, all_layers):
+    if command == 'atoms' and any(map(layers.is_dense, all_layers)):
         return ('has layers of attention alone, without atoms; take --ckpt of CRATE, CRATE-alpha, '
                 'ViT or GPT-2')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:

@@ -26,7 +26,8 @@ import torch
 from analysis import layers
 from engine.mistakes import Mistake
 
-ON_SHARES = 2.0 ** -torch.arange(1, 10, 0.5)  # of the tokens that a threshold may leave on
+# the thresholds that are tried leave a unit on for these shares of the tokens
+ON_SHARES = 2.0 ** -torch.arange(1, 10, 0.5)
 STRONGEST = 8  # units of a token that are asked how well they alone give the layer's output
 
 COLOURS = 'red', 'yellow', 'green', 'cyan', 'blue', 'magenta', 'dark', 'grey'
@@ -46,11 +47,6 @@ for column in range(0, 100, 10):
 
 # ---- the units of a layer -----------------------------------------------------------------------
 
-def operator_of(layer):
-    """The second half of a layer, which has the units: its `ista` or `mlp`, or None."""
-    return getattr(layer, 'ista', None) or getattr(layer, 'mlp', None)
-
-
 @contextlib.contextmanager
 def changed(layer, change):
     """In this block, `change(units)` takes the place of the units (B, N, m) in each pass of this
@@ -58,8 +54,8 @@ def changed(layer, change):
 
     An operator with the methods `code` and `decode` names its units so: they are what `code`
     returns. Else they are what its module `down` gets, as in an MLP, or what the operator itself
-    returns, as in ISTA. Of blocks inside each other, only the innermost one counts for an operator
-    with `code`."""
+    returns, as in ISTA. Blocks may stand inside each other, but an operator with `code` obeys the
+    innermost one alone, which calls `code` anew."""
     thread = threading.get_ident()
 
     def change_input(down, inputs):
@@ -74,7 +70,7 @@ def changed(layer, change):
             return operator.decode(change(operator.code(*inputs)))
         return change(result)
 
-    operator = operator_of(layer)
+    operator = layers.operator_of(layer)
     if hasattr(operator, 'down') and not hasattr(operator, 'code'):
         hook = operator.down.register_forward_pre_hook(change_input)
     else:
@@ -98,14 +94,14 @@ def units_of(step):
 
 def output_of(step):
     """What the second half of a layer returns, (B, N, d), for a Step of layers.inside."""
-    with layers.calls_of(operator_of(step.layer)) as calls:
+    with layers.calls_of(layers.operator_of(step.layer)) as calls:
         step.layer(step.z)
     return calls[0][1]
 
 
 def explained(step):
     """How well the STRONGEST units of each token alone give what the second half of a layer
-    returns: 1 minus the share of its square that is missing without the weaker ones."""
+    returns: 1 - |error|^2 / |output|^2, where the error is what changes without the other units."""
     output = output_of(step)
     with changed(step.layer, strongest):
         error = output_of(step) - output
@@ -255,7 +251,7 @@ def spans_of_python(text):
 
 
 def names_of(kind, string, kind_before, before):
-    """The concepts of a token of Python, and of its text `string`, behind another token."""
+    """The concepts of a token of Python with the text `string`, given the token before it."""
     kind = tokenize.tok_name[kind]
     if kind == 'NAME' and keyword.iskeyword(string):
         return 'keyword', f'keyword {string}'
@@ -294,19 +290,12 @@ def places_in_words(text):
 # ---- scores -------------------------------------------------------------------------------------
 
 class Scores(NamedTuple):
-    """Of each of m units, (m,): its concept, and how well it tells it, on the second half."""
+    """Of each of m units, (m,). mcc and lift are of the second half, `on` and `is_dead` of all."""
     concept: torch.Tensor       # the number of the concept
     mcc: torch.Tensor           # Matthews correlation, from -1 to 1; 0: as good as chance
-    lift: torch.Tensor          # average precision over the share of tokens that have the concept
+    lift: torch.Tensor          # average precision, divided by how often the concept occurs
     on: torch.Tensor            # the share of tokens for which it is above zero
     is_dead: torch.Tensor       # whether it is the same number for all tokens
-
-
-def standardized(columns):
-    """Columns (T, m) with the mean 0 and the standard deviation 1. One of equal numbers becomes
-    0."""
-    centred = columns - columns.mean(0)
-    return centred / centred.square().mean(0).sqrt().clamp_min(1e-9)
 
 
 def matthews(is_on, has):
@@ -322,8 +311,8 @@ def matthews(is_on, has):
 
 def average_precision(units, has):
     """The average precision of m units, (T, m), each for a concept of its own, (T, m), 0 or 1:
-    (m,). It is the mean, over the tokens that have the concept, of the share of tokens with it
-    among those for which the unit is at least as large."""
+    (m,). For each token with the concept, take all tokens for which the unit is at least as large:
+    how many of these have the concept? The result is the mean of these shares."""
     units = units.T.contiguous()                                        # (m, T)
     has = has.T.contiguous()
 
@@ -347,10 +336,9 @@ def choose(units, concepts, is_first):
     found = torch.stack(found)                                          # (S, m, C)
     concept = found.amax(0).argmax(1)                                   # (m,)
     every = torch.arange(len(concept))
-    level = levels[found[:, every, concept].argmax(0), every]           # (m,)
-    is_on = standardized((second > level).float())
-    has = standardized(concepts[~is_first])[:, concept]                 # (T / 2, m)
-    return concept, (is_on * has).mean(0)
+    best_level = found[:, every, concept].argmax(0)                     # (m,)
+    is_on = (second > levels[best_level, every]).float()
+    return concept, matthews(is_on, concepts[~is_first])[every, concept]
 
 
 def scores(units, concepts, is_first):

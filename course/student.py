@@ -23,10 +23,11 @@ HERE = Path(__file__).resolve().parent
 MEMORY = 4 << 30                # bytes
 FILE = 64 << 20                 # bytes of a file that is written
 NUMBERS_OF_A_RESULT = 100_000   # more than any answer has
-# what a file of the course may ask of the system, as Python names it for sys.addaudithook
+# What a file of the course may ask of the system, as Python names it for sys.addaudithook. Names
+# that begin as in REFUSED are refused, except ALLOWED, and CHANGES in the file's own folder.
 ALLOWED = ('os.listdir', 'os.scandir', 'os.chdir', 'os.putenv', 'os.unsetenv')
-CHANGES = ('os.remove', 'os.rmdir', 'os.mkdir')  # in its own folder alone, as PyTorch does
-REFUSED = ('os.', 'subprocess.', 'ctypes.dlopen')  # how the names begin of all that it may not
+CHANGES = ('os.remove', 'os.rmdir', 'os.mkdir')  # PyTorch needs them
+REFUSED = ('os.', 'subprocess.', 'ctypes.dlopen')
 
 
 def main(job, calls, results):
@@ -42,8 +43,9 @@ def main(job, calls, results):
         call_network or call_properties.
 
     What is written is {'file': what is wrong with the file, 'functions': {name: what is seen}}. A
-    function that was begun has {}. All is written again whenever something was seen, because the
-    file may end this process. What the file prints is shown nowhere.
+    function that was called and has not returned yet has {}. All is written again whenever
+    something was seen, because the file may end this process. What the file prints is shown
+    nowhere.
     """
     os.chdir(Path(results).parent)
     sys.dont_write_bytecode = True
@@ -56,7 +58,7 @@ def main(job, calls, results):
     limit_memory()
     if hasattr(os, 'setsid'):
         os.setsid()  # what the file starts belongs to its group, which grade.py ends
-        os.closerange(3, 1024)  # lines to the processes that started this one
+        os.closerange(3, 1024)  # open files and pipes of the processes that started this one
     output = open(results, 'r+b')
 
     written = {'file': '', 'functions': {}}
@@ -68,7 +70,7 @@ def main(job, calls, results):
         output.flush()
 
     refuse_what_harms(file, results, job['hidden'])
-    # only now, because it runs files that are beside the student's
+    # after the refusals, because it runs files that are beside the student's
     put_answers_in_other_lessons(job['lessons'], file)
     try:
         module = loaded(file, 'student')
@@ -113,8 +115,8 @@ def limit_memory():
 
 def refuse_what_harms(file, results, hidden):
     """From now on Python refuses to start or end processes, to change files outside of the folder
-    of `results`, and to read hidden folders, but for the student's file. This stops plain Python,
-    not machine code."""
+    of `results`, and to read hidden folders. The student's own file may be read, also in a hidden
+    folder. This stops plain Python, not machine code."""
     own_folder = Path(results).resolve().parent
 
     def refuse(event, words):
@@ -125,7 +127,8 @@ def refuse_what_harms(file, results, hidden):
         path = Path(os.fsdecode(words[0])).resolve()
         if path.is_relative_to(own_folder):
             return
-        # os.open has no mode, and may open a folder, from which other functions reach files
+        # os.open has no mode, so it is refused. It could open a folder, and with dir_fd= other
+        # functions reach the files in an open folder without a path that is seen here
         if event in CHANGES or words[1] not in ('r', 'rb', 'rt'):
             raise PermissionError('a file of the course changes no other files')
         if path != Path(file) and any(path.is_relative_to(folder) for folder in hidden):
@@ -146,9 +149,9 @@ def loaded(path, name):
 
 
 def put_answers_in_other_lessons(lessons, file):
-    """Put our functions into the lessons that a student's file imports. The lesson is that beside
-    the student's file, which may have helpers of the student's own, or else that of this folder.
-    With our functions the verdict does not depend on what else is in these files."""
+    """Put our functions into the lessons that a student's file imports, so that the verdict does
+    not depend on these. A lesson is the file beside the student's, which may have helpers of the
+    student's own, or else the one of this folder."""
     for name, source in lessons.items():
         path = Path(file).with_name(f'{name}.py')
         try:
@@ -165,7 +168,8 @@ def put_answers_in_other_lessons(lessons, file):
 
 
 def put_ours(module, replaced, source):
-    """Our functions in place of those of a module. What they call is the student's."""
+    """Our functions in place of those of a module. Other functions that they call are still the
+    student's."""
     names = dict(vars(module))
     exec(source, names)
     for name in replaced:
@@ -188,8 +192,9 @@ def in_words(exception):
 
 
 def is_gap(exception, function):
-    """Whether an exception is that of a gap, in the file in which a student's function or class
-    stands. A gap in a file that this one imports is none."""
+    """Whether an exception is that of a gap, raise NotImplementedError, in the file in which a
+    student's function or class stands. A gap in another file, which this one imports, does not
+    count."""
     if not isinstance(exception, NotImplementedError):
         return False
     try:
@@ -307,8 +312,8 @@ def operations(function, inputs):
 
 def gradients(function, inputs, places):
     """{name: gradient} of a result with respect to the tensors in the inputs at these places. It is
-    empty if the function has none, which may be because it is no function of PyTorch. The gradient
-    is that of a sum over the result in which each number has a weight of its own."""
+    empty if PyTorch finds none. The gradient is that of a weighted sum of all numbers of the
+    result. Each has another weight, from 1 to 2, so that errors do not cancel."""
     inputs = copy.deepcopy(inputs)
     leaves = {}
     for i in places:
@@ -346,6 +351,7 @@ def call_network(Network, call, seen, file):
 def try_network(Network, config, x, y, seen):
     """x: pictures (4, C, H, W), y: their classes (4,). judges.py says what each entry of `seen`
     should be."""
+    before = x.clone()
     model = Network(config)
     for weight in model.parameters():  # none is zero, which could hide a mistake
         weight.data += 0.3 * torch.randn(weight.shape)
@@ -379,7 +385,6 @@ def try_network(Network, config, x, y, seen):
     seen['parameters_of_deeper'] = parameter_count(deeper)
 
     model.eval()
-    before = x.clone()
     with torch.no_grad():
         seen['out'] = plain(model(x)[0])
         seen['out_again'] = plain(model(x)[0])

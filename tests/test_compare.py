@@ -364,6 +364,27 @@ def test_a_signal_between_two_runs_ends_the_program(number):
     assert end.value.code == 128 + number
 
 
+def test_no_run_begins_after_a_signal_even_if_the_current_one_ends_well(monkeypatch, tiny, tmp_path):
+    begun, sent = [], []
+
+    class Process:
+        send_signal = sent.append
+
+    def train(command, out):
+        write_log(out, 1.0)
+        if not is_trial(command):
+            begun.append(out.name)
+            compare.running.append(Process)
+            compare.end_runs(signal.SIGTERM, None)
+            compare.running.remove(Process)
+        return 0, ''
+    monkeypatch.setattr(compare, 'train', train)
+    with pytest.raises(SystemExit) as end:
+        compare.main(['aot', 'tost', *tiny, f'--out={tmp_path}/c'])
+    assert (begun, sent, end.value.code) == (['aot_seed0'], [signal.SIGTERM], 128 + signal.SIGTERM)
+    assert [row['run'] for row in table(tmp_path / 'c')] == begun  # what it has made is kept
+
+
 @pytest.mark.parametrize('sweep', ['learning_rates=1', 'n_embd=16,32', 'max_iters=3,6', 'batch_size=4,8', 'eval_interval=2,3', 'learning_rate='])
 def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_trained(sweep, tiny, never, tmp_path, capsys):
     fails(capsys, compare.main, 'aot', 'tost', *tiny, f'--sweep={sweep}', f'--out={tmp_path}/c')

@@ -211,6 +211,19 @@ def test_a_unit_that_the_head_does_not_see_changes_nothing(networks, undrawn):
     assert rows[2]['norm'] > 0 and rows[2]['rise with it'] != 0     # another unit
 
 
+@pytest.mark.parametrize('left', [1, 7, 16])
+def test_the_others_at_random_are_none_of_those_that_are_off(left, networks, undrawn):
+    """Where all units of a layer but one are off, the other one is that one, whose effect is known."""
+    off = ','.join(f'2:{unit}' for unit in range(1, 17) if unit != left)
+    effects = []
+    for words in (off, f'2:{left}'):
+        c, nets = networks('crate', f'--off={words}')
+        with torch.no_grad(), plots.house_style():
+            _, rows = atoms.draw_atoms(c, nets)
+        effects.append({row['off']: row['norm'] for row in rows})
+    assert effects[0]['others, at random'] == effects[1]['these'] > 0
+
+
 @pytest.mark.parametrize('name, others', [('crate', ['vit', 'fine', 'crate_mae']), ('gpt2', ['crate_gpt', 'crate_bert'])])
 def test_beside_a_unit_stand_others_and_the_best_of_other_networks(name, others, see, fine, capsys):
     beside = ','.join(str(fine) if other == 'fine' else f'{{place}}/runs/{other}' for other in others)
