@@ -33,8 +33,8 @@ METAS = {  # what meta.json of a dataset says; ImageNet-21K has several versions
 }
 BEGINNING = """# Every run
 
-Each row is one run: its file in `config/`, its network, its data, its number of parameters, what it
-takes and the result to expect. To start a run, type its file behind `python train.py`:
+Each row is one run: its file in `config/`, its network, its data, its number of parameters, and the
+time or the hardware that it takes. To start a run, type its file behind `python train.py`:
 
 ```sh
 python train.py config/train_crate_shapes.py
@@ -44,32 +44,28 @@ python train.py config/train_crate_shapes.py --n_layer=3 --out_dir=out/three   #
 * The network `crate` is the file `model_crate.py`. GPT-2 is `aot, mhsa, mlp`.
 * The data `cifar10` come from `prepare/cifar10.py`. The data `stdlib`, `shapes` and `linear` need
   no download.
-* The first lines of a config file have its commands, in order.
+* The first lines of a config file have its commands, in order, and the result to expect.
 * The number of parameters of `dino` includes outputs that only training needs.
-* ± is the standard deviation over seeds. [Results](results.md) says how each number was measured.
 * `python -m docs.configs > docs/configs.md` makes this page from the config files."""
 ON_CPU = """
 ## On two CPU cores
 
-| file | network | data | parameters | minutes | expected |
-|---|---|---|---|---|---|"""
+| file | network | data | parameters | minutes |
+|---|---|---|---|---|"""
 ON_GPU = """
 ## On GPUs
 
-No run in this table has been started here. The results are those of papers.
+No run in this table has been started here. The results to expect are those of papers.
 
-| file | network | data | parameters | hardware | expected |
-|---|---|---|---|---|---|"""
+| file | network | data | parameters | hardware |
+|---|---|---|---|---|"""
 
 
 def field(header, name):
-    """The text behind `hardware`, `minutes` or `expected` in a header. Its lines are indented by 12
-    columns and become one. Those of the form `label   result` are indented by 14 and stay apart."""
+    """The text behind `hardware` or `minutes` in a header. Its lines are indented by 12 columns and
+    become one."""
     text = re.search(rf'^# {name} +(.*(?:\n# {{12,}}.*)*)', header, re.M)[1]
-    text = re.sub(r'(\n# {14}.*)\n# {12}\b', r'\1<br>', text)  # text below a label
-    text = re.sub(r'\n# {14}', '<br>', text)
-    text = re.sub(r'\n# {12}', ' ', text)
-    return re.sub(r' {2,}', ': ', text)
+    return re.sub(r'\n# {12}', ' ', text)
 
 
 def parameters(path, values):
@@ -93,9 +89,8 @@ def row(path, header, resource):
     if values.get('mlp'):
         network.append('mlp')
     file = f'[{path.stem}](../config/{path.name})'
-    expected = re.sub('^not run here[.;]? ?(<br>)?', '', field(header, 'expected'))
     cells = [file, ', '.join(network), values['dataset'], parameters(path, values),
-             field(header, resource).partition('; with fewer')[0], expected]
+             field(header, resource).partition('; with fewer')[0]]
     return f'| {" | ".join(cells)} |'
 
 
