@@ -202,7 +202,7 @@ def save(picture, figure, rows):
     that others have."""
     columns = {}  # as an ordered set
     for row in rows:
-        columns.update(dict.fromkeys(row))
+        columns.update(row)
     table = []
     for row in rows:
         table.append([plain(row.get(column, '')) for column in columns])

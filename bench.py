@@ -32,7 +32,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
@@ -45,9 +45,9 @@ import torch
 from torch.utils.benchmark import Timer
 
 from engine import HERE, optim, settings
-from engine.checkpoint import read_log
+from engine.checkpoint import validations_of
 from engine.compiled import compile_network
-from engine.device import autocast, choose_compile, choose_device, choose_dtype
+from engine.device import autocast, choose_compile, choose_device, choose_dtype, name_of
 from engine.mistakes import Mistake
 from engine.networks import SIDES, config_class, config_from, names, network_class, num_params
 from request.help import run_program
@@ -81,13 +81,13 @@ class BenchNetwork(NamedTuple):
     """A network whose speed is measured."""
     model: str       # x of model_x.py
     settings: dict   # of its config
-    batch_size: int  # pictures or sequences in a step
+    batch_size: int = 8  # pictures or sequences in a step
 
 
 def pictures(model, n_layer, n_embd, n_head):
     """A network for pictures of 224 x 224 in patches of 16."""
     shape = dict(n_layer=n_layer, n_embd=n_embd, n_head=n_head, image_size=224, patch_size=16)
-    return BenchNetwork(model, shape, batch_size=8)
+    return BenchNetwork(model, shape)
 
 
 def text(model, n_layer, n_embd, n_head, block_size=1024, batch_size=4, vocab_size=50304,
@@ -113,7 +113,6 @@ NETWORKS = {  # by the name that begins a row
     'aot-18x384': text('aot', 18, 384, 6, block_size=256, batch_size=16, vocab_size=256),
     'gpt2-6x384': text('aot', 6, 384, 6, block_size=256, batch_size=16, vocab_size=256, **GPT2),
 }
-ROWS_IN_A_BATCH = 8  # of a network that is not in the table
 WAYS = {'released': ReleasedCRATE, 'nanogpt': NanoGPT}  # as others compute such a network
 PRECISIONS = ('float32', 'bfloat16')
 WORDS = (*WAYS, *PRECISIONS, 'plain', 'compiled', 'uncached')
@@ -145,7 +144,7 @@ def of_name(name):
     Config = config_class(name)
     # these two are named, so that config_from makes (height, width) of them, as in training
     sides = {side: getattr(Config, side) for side in SIDES if hasattr(Config, side)}
-    return BenchNetwork(name, sides, ROWS_IN_A_BATCH)
+    return BenchNetwork(name, sides)
 
 
 def first_of(choices, words):
@@ -159,10 +158,9 @@ def build(name, Way=None, changes=None):
     model, own_settings, _ = of_name(name)
     Network = network_class(model)
     Config = config_class(model)
-    changeable = {f.name for f in fields(Config)}
+    changes = settings.of_fields(changes or {}, Config)
     if 'image_size' not in own_settings:
-        changeable.discard('image_size')  # with an image_size, this network would read pictures
-    changes = {key: value for key, value in (changes or {}).items() if key in changeable}
+        changes.pop('image_size', None)  # with an image_size, this network would read pictures
     torch.manual_seed(0)
     config = config_from(Config, own_settings | changes)
     if Way is not None:
@@ -217,12 +215,11 @@ class Work:
     def prepare(self, batch_size, c, ours):
         """The input of run(), its unit, amount and flops, and the optimizers of a training step.
         ours: the network as this project computes it, whose operations are counted."""
-        x, y = batch(self.model.config, batch_size)
-        self.x = on_device(x, c.device)
-        self.y = on_device(y, c.device)
+        with torch.device(c.device):
+            self.x, self.y = batch(self.model.config, batch_size)
         self.unit = task_of(self.model.config).unit
         if self.trains:
-            self.amount = x.numel() if self.unit == 'tokens' else batch_size
+            self.amount = self.x.numel() if self.unit == 'tokens' else batch_size
             # at a learning rate of 0 the weights stay
             self.optimizers = optim.build(self.model, c.optimizer, lr=0.0, muon_lr=0.0)
             self.flops = batch_size * train_flops(ours)
@@ -244,15 +241,6 @@ class Work:
             optimizer.zero_grad()
 
 
-def on_device(value, device):
-    """A tensor, or a tuple of tensors, on a device; None stays None."""
-    if value is None:
-        return None
-    if isinstance(value, tuple):
-        return tuple(on_device(tensor, device) for tensor in value)
-    return value.to(device)
-
-
 def is_compiled(words, Way, trains, device):
     """Whether a network is compiled. If no word says so, those of this project are compiled for
     training wherever train.py compiles."""
@@ -261,10 +249,6 @@ def is_compiled(words, Way, trains, device):
     if 'plain' in words or Way is not None or not trains:
         return False
     return choose_compile('auto', device)
-
-
-def name_of(dtype):
-    return str(dtype).removeprefix('torch.')
 
 
 # ---- the timing loop ----------------------------------------------------------------------------
@@ -301,9 +285,8 @@ def print_table(works, c):
     first_speeds = {}  # {unit: the speeds of its first row, one for each round}
     for work, seconds in zip(works, in_turn(works, c)):
         speeds = [work.amount / s for s in seconds]
-        if work.unit not in first_speeds:
-            first_speeds[work.unit] = speeds
-        ratios = [speed / first for speed, first in zip(speeds, first_speeds[work.unit])]
+        speeds_of_first = first_speeds.setdefault(work.unit, speeds)
+        ratios = [speed / first for speed, first in zip(speeds, speeds_of_first)]
         share = ''
         if work.flops > 0:
             share = f'{work.flops / median(seconds) / rates[work.dtype]:.0%}'
@@ -317,6 +300,8 @@ def spread(values):
 
 
 def machine(device):
+    """What a device is, 'auto' the best one here, in words."""
+    device = choose_device(device)
     if 'cuda' in device:
         chip = torch.cuda.get_device_name(device)
     else:
@@ -329,14 +314,8 @@ def machine(device):
 def split_settings(requested, Config):
     """({name: Requested}, a dataclass) -> (a Config with those settings that are fields of it, the
     others as {name: value}, which go to every training run)."""
-    field_names = [f.name for f in fields(Config)]
-    fitting = {}
-    others = {}
-    for name, setting in requested.items():
-        if name in field_names:
-            fitting[name] = setting
-        else:
-            others[name] = setting.value
+    fitting = settings.of_fields(requested, Config)
+    others = {name: setting.value for name, setting in requested.items() if name not in fitting}
     return Config(**settings.check(fitting, Config)), others
 
 
@@ -356,8 +335,7 @@ def race(config, target, seed, extra):
                                  stdout=subprocess.DEVNULL)
         if process.returncode != 0:
             sys.exit(process.returncode)  # it has said why
-        validations = [row for row in read_log(out) if row['split'] == 'val']
-        return validations[-1]
+        return validations_of(out)[-1]
 
 
 def race_all(configs, requested):
@@ -366,7 +344,7 @@ def race_all(configs, requested):
     c, extra_settings = split_settings(requested, RaceConfig)
     extra = words_of(extra_settings)
 
-    print(f'{machine(choose_device("auto"))}, validation loss {c.target_loss}, {c.rounds} rounds')
+    print(f'{machine("auto")}, validation loss {c.target_loss}, {c.rounds} rounds')
     runs = {config: [] for config in configs}
     for seed in range(c.rounds):
         for config in runs:

@@ -24,7 +24,6 @@ import json
 import math
 import operator
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,11 +46,10 @@ import torch
 import tasks
 from bench import machine, split_settings, words_of
 from engine import HERE, plots, settings
-from engine.checkpoint import locked, read_log
-from engine.device import STOP, Device, choose_device, say_at_once
+from engine.checkpoint import locked, read_log, validations_of
+from engine.device import Device, on_stop, say_at_once
 from engine.mistakes import Mistake
 from engine.networks import config_from, network_class, num_params
-from engine.settings import quoted
 from engine.tables import write_table
 from engine.writing import write_file
 from eval import EvalConfig, Trained, split_to_score, validate
@@ -77,10 +75,11 @@ class CompareConfig:
 TUNING_SEED = 2 ** 31   # none of the seeds of the comparison
 TRIAL_STEPS = 20        # how many steps of each network tell how long it takes
 SAME_WEIGHTS = 0.02     # the largest difference, as a share, of sizes that count as equal
-COLUMNS = ('run', 'network', 'command', 'seed', 'weights', 'steps', 'chosen_step', 'seconds',
-           'val_error', 'split', 'error', 'commit', 'machine')
-NUMBERS = {'seed': int, 'weights': int, 'steps': int, 'chosen_step': int, 'seconds': float,
-           'val_error': float, 'error': float}
+COLUMNS = {  # of results.csv, and the type of each
+    'run': str, 'network': str, 'command': str, 'seed': int, 'weights': int, 'steps': int,
+    'chosen_step': int, 'seconds': float, 'val_error': float, 'split': str, 'error': float,
+    'commit': str, 'machine': str,
+}
 # what decides how much a run reads, how long it is, and from which validations its checkpoint is
 # chosen
 BUDGET = ('dataset', 'data_dir', 'train_share', 'block_size', 'batch_size',
@@ -131,10 +130,10 @@ def main(argv):
     if c.jobs > 1:
         torch.set_num_threads(1)  # here
         os.environ['OMP_NUM_THREADS'] = '1'  # in the runs
-    command = f'python compare.py {quoted(*argv)}'
+    command = f'python compare.py {settings.quoted(*argv)}'
     folder = Path(c.out or f'out/compare_{"_".join(short_names)}')
     with claim(folder, contestants, c.sweep, command):
-        print(f'{machine(choose_device(first.task.c.device))}; {length[1]}, {c.seeds} seeds, in '
+        print(f'{machine(first.task.c.device)}; {length[1]}, {c.seeds} seeds, in '
               f'{folder}')
         compare(contestants, tries, c, folder, command)
 
@@ -388,8 +387,8 @@ def run_all(runs, folder, jobs):
         entry, seed = runs[name]
         code, messages = train([*entry.words, f'--seed={seed}'], folder / name)
         row = {'run': name, 'network': entry.name, 'seed': seed, 'weights': entry.parameters,
-               'command': f'python train.py {quoted(*entry.words)}', 'commit': commit(),
-               'machine': machine(choose_device(entry.task.c.device))}
+               'command': f'python train.py {settings.quoted(*entry.words)}', 'commit': commit(),
+               'machine': machine(entry.task.c.device)}
         if code == 0:
             return row | score(entry, folder / name)
         # train.py gives this advice where a loss is not finite. Such a try is the worst of all
@@ -440,15 +439,11 @@ def test_error(entry, out):
     return task.error(metrics)
 
 
-def validations_of(out):
-    return [row for row in read_log(out) if row['split'] == 'val']
-
-
 def best_of(tries, folder, jobs):
     """The Contestant with the smallest validation error, of those that differ in one setting."""
     rows = run_all(tuning_runs_of(tries), folder, jobs)
     errors = [row['val_error'] for row in rows]
-    best = tries[errors.index(min(errors))]
+    best = tries[np.argmin(errors)]
     print(f'{best.name} takes {best.words[-1]}, the best of {len(tries)} on validation')
     return best
 
@@ -461,9 +456,9 @@ def read_table(path):
         return rows
     with open(path, encoding='utf-8', newline='') as file:
         for row in csv.DictReader(file):
-            if tuple(row) != COLUMNS:
+            if list(row) != list(COLUMNS):
                 raise Mistake(f'{path} has other columns, of another version; name another --out')
-            rows[row['run']] = row | {name: kind(row[name]) for name, kind in NUMBERS.items()}
+            rows[row['run']] = {name: kind(row[name]) for name, kind in COLUMNS.items()}
     return rows
 
 
@@ -513,7 +508,5 @@ def draw(contestants, rows, folder):
 
 
 if __name__ == '__main__':
-    for number in STOP:
-        if signal.getsignal(number) != signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
-            signal.signal(number, end_runs)
+    on_stop(end_runs)
     run_program(main, __doc__, CompareConfig)

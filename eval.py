@@ -32,7 +32,7 @@ from analysis import confusion, figures, in_context
 from analysis.tables import say_table
 from engine import settings
 from engine.checkpoint import run_directory
-from engine.device import Device
+from engine.device import Device, name_of
 from engine.mistakes import Mistake
 from engine.report import metrics_line
 from request.help import run_program
@@ -267,8 +267,7 @@ def say_accuracy_of_classes(images, guesses):
 def accuracy_by_real(guesses, real_labels):
     """How often a guess is one of the ImageNet-ReaL labels of its picture. Pictures without a label
     do not count."""
-    is_right = [guess in labels for guess, labels in zip(guesses, real_labels) if labels]
-    return is_right.count(True) / len(is_right)
+    return np.mean([guess in labels for guess, labels in zip(guesses, real_labels) if labels])
 
 
 def score_hidden_patches(c, trained):
@@ -395,8 +394,7 @@ def main(argv):
         if purpose in (BENCHMARKS, 'icl'):
             dtype = 'float32'  # errors of functions can be smaller than bfloat16 can resolve
     device = Device(c.device, dtype, compile='false')
-    dtype_name = str(device.dtype).removeprefix('torch.')
-    print(f'{heading(c.ckpt, run, model)}, {dtype_name} on {device.name}')
+    print(f'{heading(c.ckpt, run, model)}, {name_of(device.dtype)} on {device.name}')
     SCORES[purpose](c, Trained(run, model.to(device.name), device))
 
 

@@ -18,7 +18,7 @@ import torch
 
 import train as training
 from analysis import layers, units
-from engine.checkpoint import read_log
+from engine.checkpoint import validations_of
 from engine.device import STOP
 from engine.mistakes import Mistake
 from engine.settings import TYPED, Requested, show
@@ -98,8 +98,7 @@ def train(config=None, **settings):
         exit_code = training.train(request)
     if exit_code is not None:  # a signal
         raise KeyboardInterrupt(f'the run in {out_dir} is saved; go on with init_from="resume"')
-    validations = [row for row in read_log(out_dir) if row['split'] == 'val']
-    return validations[-1]
+    return validations_of(out_dir)[-1]
 
 
 def plain(value):

@@ -183,23 +183,24 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
     training_seconds = 0.0
     if resumed:
         from weights.runs import restore  # here: a new run reads no trained network
-        restore(request.checkpoint, average, optimizers, scaler)  # the weights are there already
-        step = request.checkpoint.step
-        seen = request.checkpoint.seen
-        if seen is None:  # of a run by an earlier version, which had rows of one length
-            seen = step * task.rows_per_step * task.tokens_per_row
-        best_error = request.checkpoint.best_error
-        best_step = request.checkpoint.best_step
-        training_seconds = request.checkpoint.training_seconds
+        last = request.checkpoint.last
+        restore(last, average, optimizers, scaler)  # the weights are there already
+        step = last['step']
+        # earlier versions wrote neither `seen`, as they had rows of one length, nor `best_step`
+        seen = last.get('seen', step * task.rows_per_step * task.tokens_per_row)
+        best_error = last['best']
+        best_step = last.get('best_step', step)
+        training_seconds = last['seconds']
+        del last  # to free its memory
         if step > c.max_iters:
             raise Mistake(f'the run in {c.out_dir} is at step {step} already; give a larger '
                           '--max_iters')
     request.checkpoint = None  # frees its memory
 
-    report.print_plan(request, task, raw_model, folder, device, step)
+    report.print_plan(request, task, raw_model, folder, step)
     if c.eval_only:
         optim.to_eval(optimizers)
-        metrics = evaluate(eval_model, task, device, step)
+        metrics = evaluate(eval_model, task, step)
         print_main('validation  ' + report.metrics_line(metrics))
         return None
 
@@ -244,7 +245,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
                 # a schedule-free optimizer validates an average of the weights that it trains
                 trained_weights = optim.to_eval(optimizers)
                 if time_to_validate and not stop_requested:
-                    metrics = evaluate(eval_model, task, device, step, signals)
+                    metrics = evaluate(eval_model, task, step, signals)
                     validated = metrics is not None
                     if not validated:  # a signal came; the resumed run begins with this validation
                         stop_requested = True
@@ -288,7 +289,7 @@ def train(request):  # noqa: C901 (long, because the loop stands in it whole)
 
                 optim.to_train(optimizers, trained_weights)
                 if not validated:  # one batch looks at the weights before last.pt holds them
-                    evaluate(raw_model, task, device, step, most_batches=1)
+                    evaluate(raw_model, task, step, most_batches=1)
                 run.save_last(raw_model, average, optimizers, scaler, step, seen, best_error,
                               best_step, clock.training_seconds)
                 if stop_requested or finished:
@@ -474,7 +475,7 @@ def raise_if_diverged(first_bad_step):
 
 # ---- validation ---------------------------------------------------------------------------------
 
-def evaluate(model, task, device, step, signals=(), most_batches=None):
+def evaluate(model, task, step, signals=(), most_batches=None):
     """{name: number} of a validation, or None if a signal came meanwhile. most_batches: of each
     process; None looks at all. Raises Mistake if a weight or the loss is not finite."""
     advice = ADVICE
@@ -483,7 +484,7 @@ def evaluate(model, task, device, step, signals=(), most_batches=None):
     if not all(p.isfinite().all() for p in model.parameters()):
         raise Mistake(f'the weights are not finite at step {step}; {advice}')
     batches = islice(task.validation_batches(), most_batches)
-    sums, count = sum_metrics(model, task, device, batches, signals)
+    sums, count = sum_metrics(model, task, task.device, batches, signals)
     if any(distributed.gather(bool(signals))):
         return None
 
@@ -511,8 +512,7 @@ def sum_metrics(model, task, device, batches, signals=()):
             n_targets, metrics = task.metrics(out, loss, y)
             check_names(metrics.keys() - {'loss'})
             for name, number in numbers_of(extras).items():
-                if name not in metrics:
-                    metrics[name] = number
+                metrics.setdefault(name, number)
             for name, mean in metrics.items():
                 mean = torch.as_tensor(mean).cpu().double()
                 if n_targets == 0:
@@ -523,8 +523,7 @@ def sum_metrics(model, task, device, batches, signals=()):
 
     total = Counter()
     for sums_of_process in distributed.gather(sums):
-        for name, value in sums_of_process.items():
-            total[name] += value
+        total.update(sums_of_process)  # of a Counter: it adds
     return total, sum(distributed.gather(count))
 
 
@@ -566,8 +565,7 @@ def weight_decay_at(c, step):
     """The weight decay at a step: a cosine from weight_decay to weight_decay_end."""
     if c.weight_decay_end < 0:
         return c.weight_decay
-    fraction = min(1.0, step / max(1, c.max_iters))
-    return cosine(c.weight_decay, c.weight_decay_end, fraction)
+    return cosine(c.weight_decay, c.weight_decay_end, step / c.max_iters)
 
 
 def cosine(first, last, fraction):

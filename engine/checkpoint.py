@@ -135,7 +135,9 @@ class RunDirectory:
         if not resumed and not c.overwrite:
             check_new(self.out)  # another run may have come and gone since the first look
         log_path = self.out / 'log.jsonl'
-        lines = lines_before(step, log_path) if resumed else b''
+        lines = []
+        if resumed:  # the others are written again
+            lines = [line for row, line in log_lines(log_path) if row['step'] < step]
         # on a full disk this fails, while the files of an old run are still there
         config_path = self.out / 'config.json'
         new_config = write_new(config_path, lambda f: json.dump(config, f, indent=1))
@@ -143,7 +145,7 @@ class RunDirectory:
             remove_run(self.out)
         rename(new_config, config_path)
         # into a new file: a backup with a hard link to the old log stays as it is
-        write_file(log_path, lambda f: f.write(lines), 'wb')
+        write_file(log_path, lambda f: f.writelines(lines), 'wb')
         with writing(log_path):
             self.log_file = open(log_path, 'a', encoding='utf-8', newline='\n')
 
@@ -251,9 +253,9 @@ def read_log(out_dir):
     return [row for row, _ in log_lines(Path(out_dir) / 'log.jsonl')]
 
 
-def lines_before(step, log_path):
-    """The bytes of a log without the lines from a step on, which a resumed run writes again."""
-    return b''.join(line for row, line in log_lines(log_path) if row['step'] < step)
+def validations_of(out_dir):
+    """The lines of log.jsonl that are of validations."""
+    return [row for row in read_log(out_dir) if row['split'] == 'val']
 
 
 def log_lines(path):

@@ -50,9 +50,8 @@ def compile_network(model, in_one_piece):
     torch._dynamo.config.recompile_limit = 64  # a curriculum has a graph for each prompt length
     # DDP makes the compiler cut layers into parts, to send gradients earlier
     torch._dynamo.config.optimize_ddp = False
-    layers = repeated_layers(model)
-    if in_one_piece or not layers:
-        model.compile(dynamic=False)
-        return
-    for layer in layers:
-        layer.compile(dynamic=False)
+    pieces = repeated_layers(model)
+    if in_one_piece or not pieces:
+        pieces = [model]
+    for piece in pieces:
+        piece.compile(dynamic=False)

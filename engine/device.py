@@ -42,14 +42,12 @@ class Device:
 
     def __str__(self):
         place = f'{self.type} x {world_size()}'
-        threads = torch.get_num_threads()
-        if self.type == 'cpu' and threads == 1:
-            place += ' with 1 thread'
-        elif self.type == 'cpu':
-            place += f' with {threads} threads'
-        precision = str(self.dtype).removeprefix('torch.')
+        if self.type == 'cpu':
+            threads = torch.get_num_threads()
+            unit = 'thread' if threads == 1 else 'threads'
+            place += f' with {threads} {unit}'
         compiled = 'compiled' if self.compiled else 'not compiled'
-        line = f'{place}, {precision}, {compiled}'
+        line = f'{place}, {name_of(self.dtype)}, {compiled}'
         if self.type == 'cpu' and lacks_cuda():
             line += f'; this PyTorch was built without CUDA; {INSTALL_CUDA}'
         return line
@@ -58,7 +56,7 @@ class Device:
         """A tensor from the CPU on this device."""
         return send(tensor, torch.device(self.name))
 
-    def for_training(self, model, recompute=False, loss_in_chunks=False):
+    def for_training(self, model, recompute, loss_in_chunks=False):
         """A network that lies on this device, as training calls it: compiled if that is on, its
         gradients averaged over the processes if there are several. `model` itself stays the same
         network without a wrapper."""
@@ -76,9 +74,7 @@ class Device:
             spare_logits(model)
         if world_size() == 1:
             return model
-        device_ids = [self.name] if self.type == 'cuda' else None
-        network = DistributedDataParallel(model, device_ids=device_ids,
-                                          gradient_as_bucket_view=True)
+        network = DistributedDataParallel(model, gradient_as_bucket_view=True)
         # no buffer is copied from one process to the others. (Set here, as the argument for it has
         # another name in another version of PyTorch.)
         network.broadcast_buffers = False
@@ -90,6 +86,11 @@ class Device:
         if self.compiled:
             return torch.compiler.set_stance('force_eager')
         return contextlib.nullcontext()
+
+
+def name_of(dtype):
+    """Such as 'bfloat16'."""
+    return str(dtype).removeprefix('torch.')
 
 
 def send(tensor, device):
@@ -191,8 +192,8 @@ def autocast(device, dtype):
 def catch_signals():
     """A list to which the first signal of STOP is appended, so that the loop can end in order.
     Another one, more than two seconds later, ends the program at once. One that comes sooner counts
-    as the same, because uv and batch systems send each signal twice. A signal that is ignored, as
-    under nohup, stays ignored. Python lets only the main thread of a program catch signals."""
+    as the same, because uv and batch systems send each signal twice. Python lets only the main
+    thread of a program catch signals."""
     caught = []
     times = []
 
@@ -206,10 +207,15 @@ def catch_signals():
             raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
-        for number in STOP:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, catch)
+        on_stop(catch)
     return caught
+
+
+def on_stop(handler):
+    """Let a handler catch the signals of STOP. One that is ignored stays so, as under nohup."""
+    for number in STOP:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def say_at_once(line):

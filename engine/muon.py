@@ -64,7 +64,7 @@ def orthogonalized(matrices, coefficients, steps):
     dtype = torch.float32
     if choose_dtype('auto', matrices[0].device) == torch.bfloat16:  # the hardware is fast at it
         dtype = torch.bfloat16
-    x = torch.stack([matrix.to(dtype) for matrix in matrices])
+    x = torch.stack(matrices).to(dtype)
     tall = x.size(1) > x.size(2)
     if tall:
         x = x.mT

@@ -6,14 +6,14 @@ from engine.checkpoint import run_files
 from engine.distributed import print_main
 
 
-def print_plan(request, task, model, folder, device, step):
+def print_plan(request, task, model, folder, step):
     """What the run is going to do: the network, its data, its length, where it computes."""
     c = request.config
     print_main(f'{c.model}: {networks.size_in_words(model)}, {sizes_of(model.config, task.kind)}')
 
     if c.eval_only:
         print_main(f'validates on {folder or c.dataset}, writes nothing')
-        print_main(f'on {device}')
+        print_main(f'on {task.device}')
         return
 
     files = f'learns {folder or c.dataset}, writes to {c.out_dir}'
@@ -33,7 +33,7 @@ def print_plan(request, task, model, folder, device, step):
     if step > 0 and step == c.max_iters:
         print_main('this run is finished; to go on, give a larger --max_iters')
 
-    print_main(f'on {device}')
+    print_main(f'on {task.device}')
     if task.note:
         print_main(task.note)
 

@@ -194,10 +194,15 @@ def names_of_fields(*classes):
     return names
 
 
+def of_fields(values, *classes):
+    """Those of the values, {name: value}, that are settings of some dataclasses."""
+    names = names_of_fields(*classes)
+    return {name: value for name, value in values.items() if name in names}
+
+
 def filled(cls, values):
     """A dataclass with those of its settings that `values` has, {name: value}."""
-    names = names_of_fields(cls)
-    return cls(**{name: value for name, value in values.items() if name in names})
+    return cls(**of_fields(values, cls))
 
 
 def check_ranges(c, ranges):

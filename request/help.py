@@ -30,18 +30,19 @@ def run_program(main, doc, *classes):
             main(words)
 
 
-def help_or_version(argv, doc, TrainConfig, AugmentConfig):
+def help_or_version(argv, doc, *classes):
     """What train.py prints for --help or --version. Help is a line for each setting of the run that
-    the command line asks for, with the value that it would have."""
+    the command line asks for, with the value that it would have. classes: TrainConfig and
+    AugmentConfig."""
     if '--version' in argv:
         return version()
     words = [word for word in argv if not asks_for_help([word])]
-    request = start.read(*split(words), TrainConfig, AugmentConfig)
+    request = start.read(*split(words), *classes)
     values = vars(request.config) | vars(request.augment) | request.network
     command = ' '.join(['python train.py', *words])
     usage = f'{doc}\nBelow are the values of `{command}`.'
     NetworkConfig = config_class(request.config.model)
-    text = help_text(usage, TrainConfig, AugmentConfig, NetworkConfig, **values)
+    text = help_text(usage, *classes, NetworkConfig, **values)
     return f'{text}\n\nOther networks, {", ".join(names())}: --model=NAME --help'
 
 

@@ -16,7 +16,7 @@ from engine.checkpoint import run_directory
 from engine.mistakes import Mistake
 from engine.networks import config_class
 from engine.settings import (Requested, check, check_first, collect, filled, names_of_fields,
-                             with_files)
+                             of_fields, with_files)
 
 DEFAULT_CONFIG = 'config/train_aot_stdlib.py'
 NO_LIMIT = 1e30
@@ -93,13 +93,12 @@ def with_default_config(typed, *classes):
     default = collect([str(HERE / DEFAULT_CONFIG)])
     model = check_first('model', default | typed, TrainConfig).lower()
     dataset = check_first('dataset', default | typed, TrainConfig)
-    is_default_model = model == default['model'].value
-    is_default_dataset = dataset == default['dataset'].value
+    other_model = model != default['model'].value
+    other_dataset = dataset != default['dataset'].value
 
-    if not is_default_model:
-        training_names = names_of_fields(*classes)
-        default = {name: setting for name, setting in default.items() if name in training_names}
-    if not is_default_model or not is_default_dataset:
+    if other_model:
+        default = of_fields(default, *classes)
+    if other_model or other_dataset:
         default['out_dir'] = Requested(f'out/{model}_{dataset}', DEFAULT_CONFIG)
     return default | typed
 
@@ -107,12 +106,12 @@ def with_default_config(typed, *classes):
 def network_settings(model, values, *classes):
     """Those of the values, {name: value}, that are settings of the network. Raises Mistake if it
     has a setting with the name of one of training."""
-    names = names_of_fields(config_class(model))
-    twice = names & names_of_fields(*classes)
+    Config = config_class(model)
+    twice = names_of_fields(Config) & names_of_fields(*classes)
     if twice:
         raise Mistake(f'model_{model}.py has a setting {min(twice)}, which is one of training '
                       'already; give it another name')
-    return {name: value for name, value in values.items() if name in names}
+    return of_fields(values, Config)
 
 
 # ---- checks --------------------------------------------------------------------------------------

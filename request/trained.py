@@ -8,7 +8,8 @@ from engine.checkpoint import run_directory, weights_of
 from engine.distributed import print_main
 from engine.mistakes import Mistake
 from engine.networks import config_class, config_from, network_class
-from engine.settings import Requested, check, check_first, collect, filled, names_of_fields, show
+from engine.settings import (Requested, check, check_first, collect, filled, names_of_fields,
+                             of_fields, show)
 from tasks import task_of
 from tasks.dataset import check_classes, check_reads
 from weights.runs import open_last, open_run, own_or_shipped, read_config
@@ -61,17 +62,16 @@ def settings_to_fine_tune(requested, names_a_file, TrainConfig, AugmentConfig):
     """(settings, Run) of a new run from trained weights. Typed settings win over those of config
     files, or if no file is named, over those with which the weights were trained. requested: {name:
     Requested}."""
-    classes = (TrainConfig, AugmentConfig)
     path = own_or_shipped(check_first('init_from', requested, TrainConfig))
     wanted_model = ''  # the network that the weights are of
     if 'model' in requested:
         wanted_model = check_first('model', requested, TrainConfig).lower()
     run = open_run(path, wanted_model)
-    values = check(requested, *classes, config_class(run.model))
+    values = check(requested, TrainConfig, AugmentConfig, config_class(run.model))
 
     typed = {name: value for name, value in values.items() if requested[name].is_typed}
     if not names_a_file:
-        values = inherited_settings(run, path, *classes) | typed
+        values = inherited_settings(run, path, TrainConfig, AugmentConfig) | typed
     # weights are missing where the trained network begins a larger one, such as DINO with it inside
     if run.missing:
         # the sizes in a config file are those of a new network, and here the weights decide
@@ -105,8 +105,7 @@ def with_fresh_weights(run, values, seed):
     {name: value} of settings; those of the network decide the sizes."""
     Network = network_class(run.model)
     Config = config_class(run.model)
-    of_network = {name: values[name] for name in names_of_fields(Config) & values.keys()}
-    settings = run.network | of_network
+    settings = run.network | of_fields(values, Config)
     torch.manual_seed(seed)
     weights = dict(run.weights)
     for name, tensor in weights_of(Network(config_from(Config, settings))).items():
@@ -118,10 +117,8 @@ def with_fresh_weights(run, values, seed):
 def settings_of(run, *classes):
     """The settings of a run, with the types of their fields. Settings of earlier versions that no
     longer exist are left out."""
-    requested = {}
-    for name, value in run.settings.items():
-        if name not in GONE:
-            requested[name] = Requested(value, 'config.json')
+    requested = {name: Requested(value, 'config.json')
+                 for name, value in run.settings.items() if name not in GONE}
     return {'model': run.model} | check(requested, *classes)
 
 

@@ -14,9 +14,7 @@ def batch(c, n):
         n_points = c.block_size // 2
         return torch.randn(n, n_points, c.n_dims), torch.randn(n, n_points)
     if c.task in ('text', 'masked_text'):
-        x = torch.randint(c.vocab_size, (n, c.block_size))
-        y = torch.randint(c.vocab_size, (n, c.block_size))
-        return x, y
+        return torch.randint(c.vocab_size, (2, n, c.block_size)).unbind()
 
     channels = getattr(c, 'channels', 3)
     x = torch.randn(n, channels, *c.image_size)

@@ -9,6 +9,7 @@ and no list does. The file sets one name, Task, a class with all that is particu
     shares_passes       whether all processes must share each forward pass
     held_out            the name of the split that a run validates on
     open_split          one split of the dataset: 'train', or the one that is held out
+    begin               what the task does once, when it is made
     train_options,      keywords with which the splits are asked for batches, in training and in
     valid_options       validation, such as how many random numbers a picture needs
     valid_rows          rows of a validation batch
@@ -120,6 +121,10 @@ class BaseTask:
         self.rows_per_step = passes * c.batch_size
         self.n_passes, self.parts = share_of_step(passes, c.batch_size, self.rank,
                                                   self.world_size, self.shares_passes)
+        self.begin()
+
+    def begin(self):
+        """A task of its own may check or replace here what stands above."""
 
     @classmethod
     def held_out(cls, folder):
@@ -256,8 +261,9 @@ def find_data(dataset, data_dir):
 
 def commands_to_try(c, task):
     """Commands to type when a run of this task is done. c: its TrainConfig."""
-    names = {'out_dir': quoted(c.out_dir), 'data_dir': ''}
+    data_dir = ''
     if c.data_dir != type(c).data_dir:  # the default
-        names['data_dir'] = f' --data_dir={quoted(c.data_dir)}'
-    commands = [command for command in (task.score, task.look) if command]
-    return ['python ' + command.format(**names) for command in commands]
+        data_dir = f' --data_dir={quoted(c.data_dir)}'
+    commands = filter(None, (task.score, task.look))
+    return ['python ' + command.format(out_dir=quoted(c.out_dir), data_dir=data_dir)
+            for command in commands]

@@ -69,7 +69,7 @@ def draws_needed(c):
     return CROP_COLUMNS + 2 * c.randaugment_n
 
 
-def cut(picture, image_size, place):
+def cut(picture, image_size, place=(0.5, 0.5)):
     """Cut a panorama to the part of it that all later functions see. Any other picture comes back
     as it is. picture: (H, W, C). image_size: (height, width) of the network's pictures.
 

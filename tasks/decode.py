@@ -109,11 +109,7 @@ def upper_bits(pixels):
     high = pixels.max()
     if low < 0 or high >= 2 ** 16:
         raise ValueError(f'pixels from {low:,} to {high:,}, of unknown range; save it with 8 bits')
-    bits = 16
-    if high < 2 ** 8:
-        bits = 8
-    elif high < 2 ** 12:
-        bits = 12
+    bits = next(n for n in (8, 12, 16) if high < 2 ** n)
     if bits < 16:
         say_once('a picture of more than 8 bits has no number above '
                  f'{2 ** bits - 1:,}, so that is its white')

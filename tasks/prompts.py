@@ -52,8 +52,7 @@ def until(stop, texts):
 def with_masks(tokenizer, text):
     """The ids of a text, a list, in which [MASK] stands for tokenizer.mask_id."""
     first, *following = text.split('[MASK]')
-    ids = list(tokenizer.encode(first))
+    ids = tokenizer.encode(first)
     for piece in following:
-        ids.append(tokenizer.mask_id)
-        ids.extend(tokenizer.encode(piece))
+        ids += [tokenizer.mask_id, *tokenizer.encode(piece)]
     return ids

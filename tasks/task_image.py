@@ -16,17 +16,16 @@ class PictureTask(BaseTask):
                 'randaugment_scale')
     unit = 'pictures'
 
-    def __init__(self, c, augmentation, config, device, train, valid):
-        super().__init__(c, augmentation, config, device, train, valid)
-        if valid.split == 'test' and train is not None:
+    def begin(self):
+        if self.valid.split == 'test' and self.train is not None:
             self.note = ('no val split, so it validates on test: judge by the last step, not the '
                          'best')
-        self.image_size = config.image_size
+        self.image_size = self.config.image_size
         self.valid_options = {'image_size': self.image_size}
         self.train_options = {
             'image_size': self.image_size,
-            'draws': augment.draws_needed(augmentation),
-            'cut_at_random': augmentation.crop_scale < 1,  # else training crops lie in the centre
+            'draws': augment.draws_needed(self.augment),
+            'cut_at_random': self.augment.crop_scale < 1,  # else training crops lie in the centre
         }
 
     @classmethod
@@ -57,12 +56,12 @@ class PictureTask(BaseTask):
 class Classification(PictureTask):
     look = SHOW_PICTURES
 
-    def __init__(self, c, augmentation, config, device, train, valid):
-        super().__init__(c, augmentation, config, device, train, valid)
-        if train is not None and len(train.classes) == 1:
-            raise Mistake(f'{c.dataset} has one class, from which a classifier learns nothing: '
-                          'give --model=crate_mae, --model=vit_mae or --model=dino, which use no '
-                          'classes')
+    def begin(self):
+        super().begin()
+        if self.train is not None and len(self.train.classes) == 1:
+            raise Mistake(f'{self.c.dataset} has one class, from which a classifier learns '
+                          'nothing: give --model=crate_mae, --model=vit_mae or --model=dino, which '
+                          'use no classes')
 
     def metrics(self, out, loss, y):
         return accuracies(out, loss, y)

@@ -9,9 +9,9 @@ class Reconstruction(PictureTask):
     """The last random numbers of a picture decide which of its patches are hidden."""
     look = SHOW_PICTURES
 
-    def __init__(self, c, augmentation, config, device, train, valid):
-        super().__init__(c, augmentation, config, device, train, valid)
-        self.patches = math.prod(grid(config))
+    def begin(self):
+        super().begin()
+        self.patches = math.prod(grid(self.config))
         self.train_options['draws'] += self.patches
         self.valid_options['draws'] = self.patches
 

@@ -61,10 +61,10 @@ class HiddenTokens(NextToken):
                           'tokens at random; give another --dataset')
         return data
 
-    def __init__(self, c, augment, config, device, train, valid):
-        super().__init__(c, augment, config, device, train, valid)
-        logits_of_a_row = config.block_size * config.vocab_size
-        self.valid_rows = max(1, min(c.batch_size, LOGITS_AT_ONCE // logits_of_a_row))
+    def begin(self):
+        super().begin()
+        logits_of_a_row = self.config.block_size * self.config.vocab_size
+        self.valid_rows = max(1, min(self.c.batch_size, LOGITS_AT_ONCE // logits_of_a_row))
 
     def metrics(self, out, loss, y):
         return accuracies(out, loss, y)

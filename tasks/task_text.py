@@ -22,9 +22,8 @@ class NextToken(BaseTask):
     look = 'sample.py --ckpt={out_dir}'
     Split = TextSplit
 
-    def __init__(self, c, augment, config, device, train, valid):
-        super().__init__(c, augment, config, device, train, valid)
-        self.tokens_per_row = config.block_size
+    def begin(self):
+        self.tokens_per_row = self.config.block_size
         self.empty_batch_seen = False
 
     @classmethod

@@ -25,13 +25,14 @@ class Distillation(PictureTask):
     score = 'eval.py --ckpt={out_dir}{data_dir} --knn=20'  # it names no classes
     look = 'analyze.py attention --ckpt={out_dir}{data_dir}'
 
-    def __init__(self, c, augmentation, config, device, train, valid):
-        super().__init__(c, augmentation, config, device, train, valid)
-        if train is not None and len(train.classes) == 1:
+    def begin(self):
+        super().begin()
+        if self.train is not None and len(self.train.classes) == 1:
             self.score = ''  # neighbours of one class say nothing
-        check(augmentation, config.patch_size)
-        self.train_options['draws'] = draws_needed(augmentation)
-        self.valid_options['draws'] = draws_needed(augmentation)
+        check(self.augment, self.config.patch_size)
+        draws = draws_needed(self.augment)
+        self.train_options['draws'] = draws
+        self.valid_options['draws'] = draws
         if self.is_simdino:
             self.note = f'{self.note}\n{self.note_of_collapse()}'.strip()
 
@@ -54,8 +55,7 @@ class Distillation(PictureTask):
 
     def pixels(self, batch, training):
         pictures, sizes, _, draws = batch
-        pictures = self.device.send(pictures)
-        return views(pictures, sizes, draws, self.image_size, self.augment)
+        return views(self.device.send(pictures), sizes, draws, self.image_size, self.augment)
 
     def metrics(self, out, loss, y):
         """out: for DINO, the probabilities that the teacher gives both large crops, (2, B, K)."""

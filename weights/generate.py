@@ -191,7 +191,7 @@ def reach_of(model):
 
 # ---- the logits of the next token ---------------------------------------------------------------
 
-def next_logits(model, x, cache=None):
+def next_logits(model, x, cache):
     """Logits (B, vocab_size) after the last of the tokens x (B, N), by the parts of a network.
 
     They are computed for the last token alone, where model(x) computes those of all tokens. With a

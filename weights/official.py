@@ -17,7 +17,7 @@ import torch
 from engine.mistakes import Mistake
 from engine.networks import as_pair, config_from
 from engine.settings import show
-from weights.surgery import check_numbers
+from weights.surgery import check_numbers, misfits
 
 # where people keep a state dict in a checkpoint; of several, the first one is taken
 NESTS = ('state_dict', 'model', 'model_state_dict', 'weights', 'teacher', 'student', 'model_ema',
@@ -100,9 +100,9 @@ def give(model, table):
     weights = rename(model.state_dict(), table)
     if 'lm_head.weight' in weights:  # the output map, which is the token embedding
         weights['lm_head.weight'] = weights['lm_head.weight'].clone()
-    ours_alone = [name for name in weights if name.startswith(('layers.', 'read.'))]
-    if ours_alone:
-        raise Mistake(f'{ours_alone[0]} is of no network of the authors; take model.state_dict()')
+    for name in weights:
+        if name.startswith(('layers.', 'read.')):  # it was not renamed
+            raise Mistake(f'{name} is of no network of the authors; take model.state_dict()')
     return weights
 
 
@@ -133,18 +133,6 @@ def load(Model, Config, sd, table, settings):
     check_numbers(model, weights)
     model.load_state_dict(weights)
     return model
-
-
-def misfits(weights, expected):
-    """{name: what is wrong} for all names that one of the two lacks, or whose shapes differ.
-    Missing ones come first."""
-    wrong = {name: 'missing' for name in expected if name not in weights}
-    for name, t in weights.items():
-        if name not in expected:
-            wrong[name] = 'unexpected'
-        elif t.shape != expected[name].shape:
-            wrong[name] = f'{tuple(t.shape)}, expected {tuple(expected[name].shape)}'
-    return wrong
 
 
 def sizes(weights, n_head, patch_size):
@@ -258,6 +246,7 @@ def has_classifier(sd):
 # ---- CRATE-alpha --------------------------------------------------------------------------------
 
 LM = GPT | {'read.norm': 'transformer.ln_f'}
+DICTIONARIES = r'ista\.weight$'  # (d, m) in our networks, (m, d) in CRATE-LM's files
 CRATE_ALPHA = CLASSIFIER | {
     'embed.patch': 'conv1',
     'layers.*.ista': 'transformer.layers.*.1.fn',
@@ -268,7 +257,7 @@ def to_crate_alpha(model):
     """The weights of CRATE-alpha, or of CRATE-LM."""
     if model.config.image_size:
         return give(model, CRATE_ALPHA)
-    return turned(give(model, LM))
+    return turned(give(model, LM), DICTIONARIES)
 
 
 def from_crate_alpha(Model, Config, state_dict, *, patch_size, **settings):
@@ -284,15 +273,14 @@ def from_crate_alpha(Model, Config, state_dict, *, patch_size, **settings):
         raise Mistake('these are the weights of a CRATE-GPT, with square dictionaries: '
                       'give --model=crate')
     settings = {'decoupled': False, 'skip': False} | settings
-    return load(Model, Config, turned(sd), LM, settings)
+    return load(Model, Config, turned(sd, DICTIONARIES), LM, settings)
 
 
-def turned(sd):
-    """The weights with all dictionaries transposed: (d, m) in our networks, (m, d) in CRATE-LM's
-    files."""
+def turned(sd, pattern):
+    """The weights, those transposed whose names have this pattern in them."""
     weights = dict(sd)
     for name, t in sd.items():
-        if name.endswith('ista.weight'):
+        if re.search(pattern, name):
             weights[name] = t.T.contiguous()
     return weights
 
@@ -349,17 +337,17 @@ BLOCKS = {
     'layers.*.mlp.up': 'blocks.*.mlp.fc1',
     'layers.*.mlp.down': 'blocks.*.mlp.fc2',
 }
-EMBED = {
+ENCODER = BLOCKS | {
     'embed.cls': 'cls_token',
     'embed.pos': 'pos_embed',
     'embed.patch': 'patch_embed.proj',
 }
 VIT = {  # one table for each pool
-    'cls': EMBED | BLOCKS | {'read.head': 'head', 'read.norm': 'norm'},
-    'mean': EMBED | BLOCKS | {'read.head': 'head', 'read.norm': 'fc_norm'},
+    'cls': ENCODER | {'read.head': 'head', 'read.norm': 'norm'},
+    'mean': ENCODER | {'read.head': 'head', 'read.norm': 'fc_norm'},
 }
 DECODER = {f'decoder_{ours}': f'decoder_{theirs}' for ours, theirs in BLOCKS.items()}
-VIT_MAE = EMBED | BLOCKS | DECODER | {
+VIT_MAE = ENCODER | DECODER | {
     'decoder_pos': 'decoder_pos_embed',
     'pixels': 'decoder_pred',
 }
@@ -400,6 +388,7 @@ GPT2 = {
 }
 # in AoT one matrix U stands where GPT-2 has query, key and value; an MLP may be missing
 AOT = {ours.replace('QKV', 'U'): theirs for ours, theirs in GPT2.items()}
+MATRICES = r'\.c_\w+\.weight'  # transposed in OpenAI's and Hugging Face's files
 OPENAI_VOCABULARY = 50257
 
 
@@ -425,8 +414,6 @@ def to_hugging_face(model):
     weights = to_gpt2(model)
     del weights['lm_head.weight']
     for name, t in list(weights.items()):
-        if re.search(r'\.c_\w+\.weight', name):
-            weights[name] = t.T.contiguous()
         is_embedding = name.endswith(('wte.weight', 'wpe.weight'))
         if not c.bias and not is_embedding:
             weights[name.removesuffix('weight') + 'bias'] = t.new_zeros(len(t))
@@ -435,7 +422,7 @@ def to_hugging_face(model):
               'which are of no token')
         rows = weights['transformer.wte.weight'][:OPENAI_VOCABULARY]
         weights['transformer.wte.weight'] = rows.clone()
-    return weights
+    return turned(weights, MATRICES)
 
 
 def from_gpt2(Model, Config, state_dict, **settings):
@@ -454,9 +441,7 @@ def from_gpt2(Model, Config, state_dict, **settings):
     if settings['attn'] == 'mssa':
         return load(Model, Config, sd, AOT, settings)
     if is_transposed(sd):
-        for name, t in sd.items():
-            if re.search(r'\.c_\w+\.weight', name):
-                sd[name] = t.T
+        sd = turned(sd, MATRICES)
     return load(Model, Config, sd, GPT2, settings)
 
 
@@ -479,10 +464,8 @@ def is_of_nanogpt(sd):
 
 def is_transposed(sd):
     """Whether the map to query, key and value is (d, 3 d), as OpenAI has it, and not (3 d, d)."""
-    for name, t in sd.items():
-        if name.endswith('c_attn.weight') and t.shape[0] < t.shape[-1]:
-            return True
-    return False
+    return any(name.endswith('c_attn.weight') and t.shape[0] < t.shape[-1]
+               for name, t in sd.items())
 
 
 # ---- ToST ---------------------------------------------------------------------------------------
@@ -534,8 +517,9 @@ def from_tost(Model, Config, state_dict, **settings):
     for name, t in sd.items():
         if name.endswith('attn.temp'):
             sd[name] = t.flatten()
+    table = TOST
+    bias = 'transformer.ln_f.bias'
     if settings.get('image_size'):
-        settings = {'bias': 'blocks.0.attn.qkv.bias' in sd} | settings
-        return load(Model, Config, sd, TOST_OF_PICTURES, settings)
-    settings = {'bias': 'transformer.ln_f.bias' in sd} | settings
-    return load(Model, Config, sd, TOST, settings)
+        table = TOST_OF_PICTURES
+        bias = 'blocks.0.attn.qkv.bias'
+    return load(Model, Config, sd, table, {'bias': bias in sd} | settings)

@@ -2,7 +2,6 @@
 import dataclasses
 import difflib
 import json
-import math
 import os
 import sys
 import zipfile
@@ -19,7 +18,7 @@ from engine.fields import FileFields, check_types, data_fields
 from engine.mistakes import Mistake, reading, regular
 from engine.names import printable
 from engine.networks import config_class, config_from, network_class, num_params, size_in_words
-from engine.settings import filled, names_of_fields
+from engine.settings import filled, of_fields
 from engine.writing import rename, write_new
 
 # what the settings of a run say of a group
@@ -42,14 +41,8 @@ class Run:
     unlabelled: bool = False     # its classes mean nothing: it was trained without labels
     headless: str = ''           # the model of the autoencoder of which this is the encoder, or ''
     missing: tuple = ()          # weights that are still to be drawn: how their names begin
-    # what else last.pt holds, for a run that goes on; `restore` takes it
-    average: dict | None = None     # {name: tensor}, the running mean of the weights
-    optimizers: list | None = None  # their states
-    scaler: dict | None = None      # the state of the loss scale; {} unless in float16
-    seen: int | None = None         # tokens, pictures or prompts; None: not written in last.pt
-    best_error: float | None = math.inf  # that of best.safetensors
-    best_step: int = 0                   # and its step
-    training_seconds: float = 0.0   # without validation
+    # for a run that goes on
+    last: dict | None = None     # what last.pt holds, see RunDirectory.save_last
 
 
 def open_run(path, wanted_model=''):
@@ -190,12 +183,7 @@ def open_last(out_dir):
     """The Run of a run directory as the run left it, so that it can go on."""
     run = read_config(out_dir)
     last = read_last(out_dir)
-    best_step = last.get('best_step', last['step'])  # earlier versions did not write it
-    return dataclasses.replace(run, weights=last['weights'], step=last['step'],
-                               average=last['average'], optimizers=last['optimizers'],
-                               scaler=last['scaler'], seen=last.get('seen'),
-                               best_error=last['best'], best_step=best_step,
-                               training_seconds=last['seconds'])
+    return dataclasses.replace(run, weights=last['weights'], step=last['step'], last=last)
 
 
 def read_last(out_dir):
@@ -212,16 +200,17 @@ def read_last(out_dir):
         return torch.load(path, map_location='cpu', weights_only=True)
 
 
-def restore(run, average, optimizers, scaler):
-    """Put the states of a run that goes on, see open_last, into average, optimizers and scaler. It
-    may have had another number of processes. Rates and decay stay those of the settings."""
-    if run.scaler:  # else it was not in float16
-        scaler.load_state_dict(run.scaler)
-    if average is not None and run.average:
-        average.module.load_state_dict(run.average, strict=False)  # shared weights are there once
-        average.n_averaged.fill_(run.step)
+def restore(last, average, optimizers, scaler):
+    """Put the states that last.pt holds into average, optimizers and scaler. The run may have had
+    another number of processes. Rates and decay stay those of the settings."""
+    if last['scaler']:  # else it was not in float16
+        scaler.load_state_dict(last['scaler'])
+    if average is not None and last['average']:
+        # shared weights are there once
+        average.module.load_state_dict(last['average'], strict=False)
+        average.n_averaged.fill_(last['step'])
     with reading('last.pt is of another optimizer than config.json says', 'get both again'):
-        load_states(optimizers, run.optimizers)
+        load_states(optimizers, last['optimizers'])
 
 
 def load_states(optimizers, states):
@@ -251,9 +240,7 @@ def as_classifier(run):
     model_name, required = network_class(run.model).classifier
     Classifier = network_class(model_name)
     Config = config_class(model_name)
-    names = names_of_fields(Config)
-    network_settings = {name: value for name, value in run.network.items() if name in names}
-    network_settings.update(required)
+    network_settings = of_fields(run.network, Config) | required
     with torch.device('meta'):  # takes no memory
         wanted = Classifier(Config(**network_settings)).state_dict()
 

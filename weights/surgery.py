@@ -31,15 +31,17 @@ def load_model(run, new_head=False, **changes):
         weights.update(fresh_head(model))
     if has_other_positions(old, new):
         interpolate_positions(weights, grid(old), grid(new))
-    if is_shorter(old, new):
+    if getattr(new, 'block_size', 0) < getattr(old, 'block_size', 0):  # texts are shorter now
         cut_positions(weights, weights_of(model), old.block_size, new.block_size)
 
-    changed = {}
+    differences = []
     for name in changes:
+        trained = getattr(old, name)
+        now = getattr(new, name)
         is_of_head = new_head and name == 'num_classes'
-        if getattr(old, name) != getattr(new, name) and not is_of_head:
-            changed[name] = getattr(old, name), getattr(new, name)
-    check_fits(weights, weights_of(model), changed)
+        if trained != now and not is_of_head:
+            differences.append(f'{name}={show(now)}, but the weights have {name}={show(trained)}')
+    check_fits(weights, weights_of(model), differences)
     check_numbers(model, weights)
     model.load_state_dict(weights, strict=False)  # weights with two names are there once
     return model.eval()
@@ -64,12 +66,10 @@ def fresh_head(model):
 
 
 def has_other_positions(old, new):
-    """Whether pictures have another size."""
+    """Whether pictures have another size; 0 is that of a network that reads none."""
     old_size = getattr(old, 'image_size', 0)
     new_size = getattr(new, 'image_size', 0)
-    if old_size == 0 or new_size == 0:  # one of them reads no pictures
-        return False
-    return old_size != new_size
+    return old_size != new_size and 0 not in (old_size, new_size)
 
 
 def interpolate_positions(weights, old, new):
@@ -91,17 +91,12 @@ def resize_positions(pos, old, new):
     return torch.cat((of_class_token, of_patches.flatten(2).mT), 1)
 
 
-def is_shorter(old, new):
-    """Whether texts are shorter than those with which the network was trained."""
-    return getattr(new, 'block_size', 0) < getattr(old, 'block_size', 0)
-
-
 def cut_positions(weights, wanted, old_length, new_length):
     """Keep the first new_length positions of each of the weights, {name: tensor}, that has
     old_length of them. wanted: the weights of the shorter network, such as embed.pos_emb.weight
     (new_length, d)."""
     for name, tensor in weights.items():
-        if name not in wanted or tensor.dim() != wanted[name].dim():
+        if name not in wanted:
             continue
         for dim, lengths in enumerate(zip(tensor.shape, wanted[name].shape)):
             if lengths == (old_length, new_length):
@@ -109,20 +104,27 @@ def cut_positions(weights, wanted, old_length, new_length):
         weights[name] = tensor
 
 
-def check_fits(weights, wanted, changed):
+def misfits(weights, expected):
+    """{name: what is wrong} for all names that one of the two, both {name: tensor}, lacks, or whose
+    shapes differ. Missing ones come first."""
+    wrong = {name: 'missing' for name in expected if name not in weights}
+    for name, t in weights.items():
+        if name not in expected:
+            wrong[name] = 'unexpected'
+        elif t.shape != expected[name].shape:
+            wrong[name] = f'{tuple(t.shape)}, expected {tuple(expected[name].shape)}'
+    return wrong
+
+
+def check_fits(weights, wanted, differences):
     """Raises Mistake if weights, {name: tensor}, have other names or shapes than those wanted.
-    changed: {setting: (what the weights were trained with, what it is now)}."""
-    wrong = weights.keys() ^ wanted.keys()
-    for name in weights.keys() & wanted.keys():
-        if weights[name].shape != wanted[name].shape:
-            wrong.add(name)
+    differences: a line for each setting that is not the one that they were trained with."""
+    wrong = misfits(weights, wanted)
     if not wrong:
         return
-    if not changed:
+    if not differences:
         raise Mistake(f'the weights are not those of config.json of their run ({min(wrong)} '
                       'differs); get both again')
-    differences = [f'{name}={show(new)}, but the weights have {name}={show(trained)}'
-                   for name, (trained, new) in changed.items()]
     raise Mistake(f'{"; ".join(differences)} ({min(wrong)} differs); leave out what differs')
 
 
