@@ -143,7 +143,7 @@ def samples_of(c, net):
 
 def pictures_with_concepts(c, net):
     """x and y of Samples, the names of concepts, and which patches have them, bool (n, N, C)."""
-    images, chosen = choose(c, net, c.num_samples or 400)
+    images, chosen = choose(c, net, 400)
     if (c.off or c.atom) and has_loss(net):
         check_classes(net.run, images.classes, images.folder)
     labels = images.labels[chosen]
@@ -343,8 +343,8 @@ def draw_tiles(axis, x, places, grid):
     pictures = torch.from_numpy(augment.drawable(x.numpy())).permute(0, 3, 1, 2)
     tiles = patches_of(1 - pictures / 255, places, grid, around=2)      # (E, 3, 5 h, 5 w)
     h, w = (side // 5 for side in tiles.shape[2:])
-    # the patch in full, half the darkness around it
-    tiles *= F.pad(torch.ones(h, w), (2 * w, 2 * w, 2 * h, 2 * h), value=0.5)
+    tiles /= 2
+    tiles[..., 2 * h:3 * h, 2 * w:3 * w] *= 2                           # the patch in full
     # a frame around each tile, and empty tiles up to EXAMPLES
     tiles = F.pad(tiles, (1, 1, 1, 1, 0, 0, 0, EXAMPLES - len(tiles)))
     # EXAMPLES tiles in three rows of three
@@ -442,7 +442,7 @@ def effects_of(c, seen, values):
         if other.net.kind == 'trained' and has_loss(other.net) and with_concept:
             best = max(with_concept, key=itemgetter('mcc'))
             place = best['layer'], best['atom']
-            words = '{}, {}:{}'.format(other.net.label, *place)
+            words = f'{other.net.label}, {best["layer"]}:{best["atom"]}'
             rows.append(effect(other, words, {place: c.to}, concept))
     return rows
 

@@ -113,9 +113,8 @@ def scale_of(arrays, most=np.inf, share=0.99):
     """The number at which the colours of some arrays end: `share` of the sizes that are not 0 are
     smaller. It is 1 if all numbers are 0, and never above `most`."""
     sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
-    if not sizes.any():
-        return min(1.0, most)
-    end = np.quantile(sizes[sizes > 0], share)
+    sizes = sizes[sizes > 0]
+    end = np.quantile(sizes, share) if len(sizes) > 0 else 1.0
     return min(float(end), most)
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
 from analysis.subjects import measured
-from analysis.tables import say_rows, say_table, span
+from analysis.tables import say_first_and_last, say_rows, say_table, span
 from analysis.theory import TheoryConfig, shipped_attention
 from engine.plots import verbatim
 
@@ -45,18 +45,20 @@ def sample_tokens(c):
     return Z, U, V
 
 
-def attend(mssa, Z, scale):
-    """What attention adds to tokens Z (N, d) -> (N, d). The tokens are multiplied by `scale` before
-    attention, and what it adds is divided by `scale` again."""
+def attend(Z, U, scale):
+    """What shipped attention with the bases U (K, d, p) adds to tokens Z (N, d) -> (N, d). The
+    tokens are multiplied by `scale` before attention, and what it adds is divided by `scale`
+    again."""
+    mssa = shipped_attention(U)
     added = mssa((scale * Z)[None])
     return added[0] / scale
 
 
-def eq10_update(c, Z, mssa):
+def eq10_update(c, Z, U):
     """What a step of eq. (10) with kappa = 1 adds to tokens Z (N, d) -> (N, d). Shipped attention
     divides scores by sqrt(p), and eq. (11) does not. With tokens times p^(1/4) the shipped scores
     are those of eq. (11)."""
-    attention = attend(mssa, Z, scale=c.head_dim ** 0.25)
+    attention = attend(Z, U, scale=c.head_dim ** 0.25)
     return c.gamma * (c.gamma * attention - Z)
 
 
@@ -64,8 +66,6 @@ def walks(c):
     """Take n_layer steps with each of four methods, from the same tokens. Returns a list of their
     rows of the table, see `walk`. Only the last method does not know the true subspaces."""
     start, U, V = sample_tokens(c)
-    attention = shipped_attention(U)
-    random_attention = shipped_attention(V)
     kappa = c.step / c.gamma
     scale = c.d ** 0.5  # a token has length 1 here, and sqrt(d) after a LayerNorm
 
@@ -73,13 +73,13 @@ def walks(c):
         return -kappa * measures.compressed_rate_gradient(Z, U, c.eps)
 
     def approximate_update(Z):
-        return kappa * eq10_update(c, Z, attention)
+        return kappa * eq10_update(c, Z, U)
 
     def shipped_update(Z):
-        return attend(attention, Z, scale)
+        return attend(Z, U, scale)
 
     def random_update(Z):
-        return attend(random_attention, Z, scale)
+        return attend(Z, V, scale)
 
     # {method: (its update, whether tokens get one length after a step)}. After a step of shipped
     # attention the next LayerNorm would do that. The steps of eqs. (9) and (10) are free to change
@@ -181,7 +181,7 @@ def say_steps(c, rows):
     """Print what the steps do, and how far eqs. (10) and (68) are from the gradient step. Eq. (68)
     replaces the inverse in the gradient by its first-order series. rows: those of all methods."""
     print(f'N/d = {c.tokens / c.d:g}; before the first step, after it and after {c.n_layer}:')
-    say_rows([row for row in rows if row['step'] in (0, 1, c.n_layer)])
+    say_first_and_last(rows, c.n_layer)
 
     Z, U, _ = sample_tokens(c)
     downhill = -measures.compressed_rate_gradient(Z, U, c.eps)
@@ -193,7 +193,7 @@ def say_steps(c, rows):
     # (I + gamma P P^T)^-1 P, to first order
     P_shrunk = P - (c.gamma * P) @ (P.mT @ P)  # (K, N, p)
     approximations = {
-        'eq. (10)': eq10_update(c, Z, shipped_attention(U)),
+        'eq. (10)': eq10_update(c, Z, U),
         'eq. (68)': -c.gamma * (P_shrunk @ U.mT).sum(0),
     }
     distances = [f'{name} {measures.relative_distance(update, downhill):.1%}'

@@ -81,7 +81,8 @@ def figure_of_losses(runs, logarithmic):
     axes = figure.subplots(2, len(AXES), sharey=True, sharex='col')
     names = figures.told_apart(runs)
     datasets = {folder: dataset_of(folder) for folder in runs}
-    if len(set(datasets.values())) > 1:
+    different_datasets = dict.fromkeys(datasets.values())
+    if len(different_datasets) > 1:
         names = {folder: f'{names[folder]}, on {datasets[folder]}' for folder in runs}
     labels = {plots.loss_label(rows) for rows in runs.values()}
     unit = ''  # if the runs have losses of different kinds, these share no unit
@@ -101,7 +102,6 @@ def figure_of_losses(runs, logarithmic):
                 axis.set_xscale('symlog', linthresh=1)  # there is a place for step 0
                 axis.xaxis.get_major_locator().set_params(numticks=6)  # their numbers fit
             axis.label_outer()
-    different_datasets = dict.fromkeys(datasets.values())
     figures.headline(figure, f'losses on {", ".join(different_datasets)}')
     figures.legend_below(figure, axes.flat)
     return figure

@@ -12,7 +12,7 @@ import torch
 from analysis.charts import lines, panels
 from analysis.measures import compressed_rate_gradient, relative_distance
 from analysis.projection import noisy_codebook, outside
-from analysis.scores import Mixture, diffuse, score
+from analysis.scores import diffuse, equal_mixture, score_drift
 from analysis.tables import say_rows, say_table
 from analysis.theory import TheoryConfig, shipped_attention
 
@@ -100,17 +100,13 @@ def order(layer_counts, errors):
 def drifts(U, eps):
     """{name: drift(Z, variance)}, two functions that stand for -variance x score: the true score of
     the tokens of eq. (A.34), and the gradient of R^c, the drop-in replacement of appendix A.3."""
-    K, _, p = U.shape
-    mixture = Mixture(U, U.new_full((K, p), 1 / p), U.new_full((K,), 1 / K))
-
-    def score_drift(Z, variance):
-        scores = score(Z.flatten(0, -2), mixture, variance ** 0.5)
-        return -variance * scores.view_as(Z)
+    p = U.size(2)
+    mixture = equal_mixture(U, U.new_full((p,), 1 / p))
 
     def gradient_drift(Z, variance):
         return compressed_rate_gradient(Z, U, eps)
 
-    return {'score': score_drift, 'gradient of R^c': gradient_drift}
+    return {'score': score_drift(mixture), 'gradient of R^c': gradient_drift}
 
 
 def energies(Z, U, s, time_left):

@@ -324,7 +324,7 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
     A layer without `attn` has no subspaces. Instead of rate and objective it has 'coding_rate', the
     coding rate R of its tokens in nats per token, and 'norm', the mean of their norms.
     """
-    z = without_small(step.after, threshold)
+    z = F.hardshrink(step.after, threshold)
     if step.attention is None:
         return {
             'coding_rate': measures.coding_rate(step.after),
@@ -340,17 +340,11 @@ def layer_measures(step, measure='paper', part='value', threshold=0.0):
         numbers['rate'] = measures.released_rate(step.normed[:, None] @ U)
 
     if not is_dense(step.layer):
-        numbers['sparsity'] = measures.nonzeros(without_small(codes(step), threshold))
+        numbers['sparsity'] = measures.nonzeros(F.hardshrink(codes(step), threshold))
 
-    ista = getattr(step.layer, 'ista', None)
-    lam = getattr(ista, 'lam', 0.1)
+    lam = step.sparsifier.get('lam', 0.1)
     numbers['objective'] = measures.objective(z, z[:, None] @ U, lam)
     return numbers
-
-
-def without_small(z, threshold):
-    """z, where numbers of at most `threshold` in size are set to zero."""
-    return torch.where(z.abs() > threshold, z, 0)
 
 
 def telemetry(model, task):

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from analysis.charts import lines, panels
 from analysis.measures import coding_rate, compressed_rate_gradient, gaussian, random_bases
-from analysis.tables import say_rows, say_table
+from analysis.tables import say_first_and_last, say_table
 from analysis.theory import Shared, shipped_ista
 
 # L / alpha, a bound on the curvature of -R
@@ -42,10 +42,11 @@ def precision(Z, alpha):
 
 
 def phi(Z, alpha, lam):
-    """The objective of eq. (77) for Z (N, d). It is infinite where a number is negative."""
+    """The objective of eq. (77) for Z (N, d), a number. It is infinite where one of Z is
+    negative."""
     if not (Z >= 0).all():
-        return torch.tensor(torch.inf)
-    return lam * Z.sum() - rate(Z, alpha)
+        return torch.inf
+    return (lam * Z.sum() - rate(Z, alpha)).item()
 
 
 def bound(Z, Z0, alpha, curvature=PAPER):
@@ -107,10 +108,10 @@ def starts(c, generator):
 def descend(Z, c, curvature):
     """phi before each of `steps` proximal steps, eq. (80), and after the last. phi is infinite at a
     point with negative numbers, so before the first step it is taken at relu(Z)."""
-    values = [phi(Z.relu(), c.alpha, c.lam).item()]
+    values = [phi(Z.relu(), c.alpha, c.lam)]
     for _ in range(c.steps):
         Z = minimum(Z, c.alpha, c.lam, curvature)
-        values.append(phi(Z, c.alpha, c.lam).item())
+        values.append(phi(Z, c.alpha, c.lam))
     return values
 
 
@@ -129,7 +130,7 @@ def draw_majorizer(c):
             for step, value in enumerate(descend(Z, c, curvature)):
                 path = f'{name}, L = {curvature:.4g} alpha'
                 rows.append({'phi': path, 'step': step, 'value': value})
-    say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
+    say_first_and_last(rows, c.steps)
 
     touches = checks['bound less -R at Z0'] < 1e-9
     lies_above = checks['the least at 200 other points'] >= -1e-9

@@ -244,8 +244,7 @@ def attention_in_pictures(c, nets, l, heads):
     # All maps share one scale. It reaches at least 5 times the equal weight, so that nearly equal
     # weights, as without training, look dark, and not as if the head had chosen. The largest weight
     # of each map is written in it, so that dark maps say something too.
-    down, across = net.patches
-    equal_weight = 1 / (down * across)
+    equal_weight = 1 / math.prod(net.patches)
     top = max(scale_of([maps.numpy()]), 5 * equal_weight)
 
     row_names = []

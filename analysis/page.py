@@ -209,7 +209,7 @@ def text_samples(c, nets):
     if c.start:
         ids_of_texts = [started(c, nets[0], most)]
     else:
-        ids_of_dataset = texts(c, nets[0], c.num_samples or 12)             # (n, block_size)
+        ids_of_dataset = texts(c, nets[0], 12)                              # (n, block_size)
         length = min(MOST_TOKENS_OF_DATASET, most)
         ids_of_texts = ids_of_dataset[:, :length].tolist()
     samples = [{'name': tokenizer.decode(ids), 'ids': ids} for ids in ids_of_texts]

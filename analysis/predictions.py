@@ -47,9 +47,8 @@ def look_at_pictures(c, run, model):
     """Print what the network makes of each picture that --image names, and write it to --out: a
     drawing of the first ones, a table of guesses (.csv), or features (.npy). Without --out a
     classifier writes nothing. c: sample.py's SampleConfig."""
-    reconstructs = model.config.task == 'masked_image'
     out = c.out
-    if reconstructs and not out:
+    if model.config.task == 'masked_image' and not out:
         out = 'reconstruction.png'
     if not c.image:
         raise Mistake('this network looks at pictures: give --image=PATH of a picture, a folder or '
@@ -119,13 +118,14 @@ def write_guesses(out, pictures, run, model):
     if model.config.task != 'image':
         raise Mistake(f'{out} is for the guesses of a classifier; this network has features: '
                       'give --out=features.npy')
+    classes = classes_of(run, model)
     columns = ['picture', 'class', 'guess']
-    for class_name in classes_of(run, model):
+    for class_name in classes:
         columns.append(f'probability_{readable(class_name)}')
     rows = [columns]
     for name, picture, label in pictures:
         probabilities = probabilities_of(seen(picture, model, run), run, model)
-        guesses = guesses_of(probabilities, run, model)
+        guesses = guesses_of(probabilities, classes)
         best_guess, _ = guesses[0]
         numbers = [f'{p:.6g}' for p in probabilities.tolist()]
         rows.append([name, readable(label or ''), best_guess, *numbers])
@@ -144,10 +144,9 @@ def probabilities_of(x, run, model):
     return logits[0].float().softmax(0)                     # (num_classes,)
 
 
-def guesses_of(probabilities, run, model):
+def guesses_of(probabilities, classes):
     """The five likeliest classes, of probabilities (num_classes,): a list of (name,
     probability)."""
-    classes = classes_of(run, model)
     return [(readable(classes[i]), p) for i, p in likeliest(probabilities)]
 
 
@@ -163,10 +162,11 @@ def in_words(guesses):
 def classify(x, name, label, run, model):
     """The likeliest classes of a picture, pixels x (1, C, H, W): in words, and a list of one Panel.
     label: its class, if it is known."""
-    best = guesses_of(probabilities_of(x, run, model), run, model)
+    classes = classes_of(run, model)
+    best = guesses_of(probabilities_of(x, run, model), classes)
     title = name
     colour = 'black'  # nobody knows what is right
-    if label in classes_of(run, model):
+    if label in classes:
         title = readable(label)
         colour = RIGHT if title == best[0][0] else WRONG
     below = '\n'.join(f'{class_name:.22} {p:.0%}' for class_name, p in best[:3])

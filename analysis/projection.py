@@ -11,7 +11,7 @@ import torch
 
 from analysis.charts import panels
 from analysis.measures import compressed_rate_gradient, gaussian, turning
-from analysis.scores import Mixture, nearest_projection, projected, score
+from analysis.scores import equal_mixture, nearest_projection, projected, score
 from analysis.tables import say_table
 from analysis.theory import TheoryConfig, shipped_attention
 
@@ -145,7 +145,7 @@ def fields(generator, eps=0.3, sigma=0.2):
     gradient_alone = compressed_rate_gradient(points[:, None], U, eps)
     gradient_together = compressed_rate_gradient(together, U, eps)
     mssa = shipped_attention(U)
-    mixture = Mixture(U, U.new_ones(2, 1), U.new_full((2,), 0.5))
+    mixture = equal_mixture(U, U.new_ones(1))
     arrows = {
         '-grad R^c, a token alone': -gradient_alone[:, 0],
         '-grad R^c, 200 more tokens': -gradient_together[:, -1],

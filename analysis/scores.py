@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import one_hot
 
 from analysis.charts import lines, panels
 from analysis.measures import gaussian
@@ -34,6 +35,12 @@ class Mixture:
         a = gaussian(generator, n, p) * self.lam[s].sqrt()
         z = torch.einsum('ndp,np->nd', self.U[s], a)        # U_k a
         return z, s
+
+
+def equal_mixture(U, lam):
+    """The Mixture of equally probable subspaces U (K, d, p), all with the variances lam (p,)."""
+    K = len(U)
+    return Mixture(U, lam.repeat(K, 1), pi=U.new_full((K,), 1 / K))
 
 
 def gaussian_logits(x, m, sigma):
@@ -79,22 +86,25 @@ def posterior_mean(x, m, sigma):
 
 # ---- the approximations -------------------------------------------------------------------------
 
+def memberships(w, sigma):
+    """softmax_k of |w_k|^2 / (2 sigma^2) for tokens in each subspace, w (K, n, p) -> (K, n, 1)."""
+    squared_length = w.square().sum(-1, keepdim=True)
+    return (squared_length / (2 * sigma ** 2)).softmax(0)
+
+
 def approximation(x, U, sigma):
     """Approximation 2, eq. (38), which is eqs. (6) and (60) and the longer version's eq. (47): the
     projections U_k U_k^T x, weighted by softmax_k of |U_k^T x|^2 / (2 sigma^2). (n, d) -> (n,
     d)."""
     w = x @ U                                               # U_k^T x: (K, n, p)
-    squared_length = w.square().sum(-1)                     # (K, n)
-    r = (squared_length / (2 * sigma ** 2)).softmax(0)      # (K, n)
     projections = w @ U.mT                                  # (K, n, d)
-    return (r[..., None] * projections).sum(0)
+    return (memberships(w, sigma) * projections).sum(0)
 
 
 def projected(x, U, s):
     """Each row of x (n, d) projected onto its subspace, whose number is in s (n,)."""
-    numbers = torch.arange(len(U))
-    is_in_subspace = (s == numbers[:, None])[..., None]     # (K, n, 1)
-    w = torch.where(is_in_subspace, x @ U, 0.0)             # (K, n, p)
+    is_in_subspace = one_hot(s, len(U)).T[..., None]        # 0 or 1: (K, n, 1)
+    w = is_in_subspace * (x @ U)                            # (K, n, p)
     return (w @ U.mT).sum(0)
 
 
@@ -110,9 +120,7 @@ def proof_lines(x, m, sigma):
     variance = m.lam[:, None] + sigma ** 2                  # (K, 1, p)
     shrink = 1 - sigma / variance.sqrt()                    # P_k = U_k shrink U_k^T, eq. (48)
     w = x @ m.U                                             # U_k^T x: (K, n, p)
-    squared_length = (shrink * w).square().sum(-1)          # |P_k x|^2: (K, n)
-    r = (squared_length / (2 * sigma ** 2)).softmax(0)
-    r = r[..., None]                                        # (K, n, 1)
+    r = memberships(shrink * w, sigma)                      # by |P_k x|^2: (K, n, 1)
     eq_54 = (w * (1 - (1 - shrink) ** 2)) @ m.U.mT          # x - (I - P_k)(I - P_k) x: (K, n, d)
     eq_55 = (w * shrink) @ m.U.mT                           # x - (I - P_k) x: (K, n, d)
     return {
@@ -141,15 +149,20 @@ def diffuse(Z, drift, T, depth, n_steps, noisy, generator):
     return Z
 
 
+def score_drift(m):
+    """The drift of `diffuse` that stands for the true score of the noisy tokens of a Mixture."""
+    def drift(Z, variance):
+        scores = score(Z.flatten(0, -2), m, variance ** 0.5)
+        return -variance * scores.view_as(Z)
+    return drift
+
+
 def reverse(x, m, sigma, steps, generator):
     """Eq. (49) of the longer version: dz = score dt + dw, from variance T = sigma^2 down to (sigma
     / 1000)^2. In CRATE-MAE's time it is eq. (2.10). x (n, d) -> samples of z (n, d)."""
-    def drift(tokens, variance):
-        return -variance * score(tokens, m, variance ** 0.5)
-
     T = sigma ** 2 / 2                                      # CRATE-MAE's variance is 2 T
     depth = -math.log(1e-3)
-    return diffuse(x, drift, T, depth, steps, True, generator)
+    return diffuse(x, score_drift(m), T, depth, steps, True, generator)
 
 
 # ---- the command --------------------------------------------------------------------------------
@@ -164,10 +177,9 @@ class TweedieConfig(TheoryConfig):
     def mixture(self, generator):
         """The Mixture of the command. Its subspaces are orthogonal and equally probable, and the
         variances in a subspace fall from 1 to 1/4."""
-        K = self.n_head
         U = self.random_bases(generator)
         lam = 4 ** -torch.linspace(0, 1, self.head_dim, dtype=U.dtype)
-        return Mixture(U, lam.repeat(K, 1), pi=U.new_full((K,), 1 / K))
+        return equal_mixture(U, lam)
 
 
 def rms(tokens):

@@ -19,11 +19,10 @@ from tqdm import tqdm
 from analysis import layers
 from analysis.charts import over_layers, picture_grid
 from analysis.maskcut import CORNERS, maskcut, numbered
-from analysis.subjects import MOST_DRAWN, batches, choose, drawn_pictures, pixels, which_layer
+from analysis.subjects import choose, drawn_pictures, measured, pixels, which_layer
 from analysis.tables import mean_and_spread, say_rows, say_table
 from engine.mistakes import Mistake
 from engine.plots import COLOURS
-from engine.settings import check_ranges
 from engine.writing import write_file
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
@@ -48,7 +47,7 @@ def truth(net, images, chosen):
         # Each object is drawn in white on black, and this picture is resized and cropped as any
         # other. UNKNOWN, 255, comes last, so that unknown pixels stay unknown.
         for m in np.unique(numbers[numbers > 0]).tolist():
-            white = np.where(numbers == m, np.uint8(255), np.uint8(0))
+            white = np.uint8(255 * (numbers == m))
             x = pixels(net, [('', white[..., None])])                   # (1, 1, H, W)
             grey = augment.denormalize(x)[0, ..., 0].cpu()              # (H, W)
             true[place][grey > 127] = m
@@ -288,10 +287,9 @@ def rows_of_network(c, net, images, chosen):
     def measure(step):
         return maps_and_masks(c, step, net.patches)
 
-    # `batches` calls `choose` with the same seed, number and dataset (analyze.py sets one dataset
-    # for all networks), so it yields the `chosen` pictures, in this order
-    samples = batches(c, net, PICTURES)
-    of_layers = layers.measure_layers(net.model, samples, measure)
+    # `measured` calls `choose` with the same seed, number and dataset (analyze.py sets one dataset
+    # for all networks), so it takes the `chosen` pictures, in this order
+    of_layers, = measured(c, [net], PICTURES, measure)
     object_pixels, known = pixels_in_cells(truth(net, images, chosen), net.patches)
     all_objects = object_pixels.sum(1)[..., None]                       # (n, N, 1)
     # the share of a head's attention to known pixels that falls on objects
@@ -333,9 +331,9 @@ def joined(scores):
 def draw_segmentation(c, nets):
     """Compare attention and MaskCut with true masks, layer by layer. Returns the figure, and the
     rows of its table."""
-    images, chosen = choose(c, nets[0], c.num_samples or PICTURES)
+    images, chosen = choose(c, nets[0], PICTURES)
     true = truth(nets[0], images, chosen)
-    object_pixels, _ = pixels_in_cells(true, nets[0].patches)
+    object_pixels, known = pixels_in_cells(true, nets[0].patches)
     is_visible = object_pixels.any(-1)                                  # (n, M)
 
     rows = []
@@ -344,7 +342,7 @@ def draw_segmentation(c, nets):
     guesses = rows_of_guesses(nets[0], images, chosen, true, is_visible)
     say_scores(c, rows, guesses, nets)
 
-    area = ((numbers_of_objects(true) > 0).sum() / (true != UNKNOWN).sum()).item()
+    area = (object_pixels.sum() / known.sum()).item()
     print(f'{is_visible.sum():,} objects cover {area:.1%} of these {len(chosen):,} pictures; '
           'CRATE, ViT and AoT never see masks')
     return figure_of_scores(c, nets, rows, guesses, area), rows + guesses
@@ -423,8 +421,8 @@ def draw_objects(c, nets):
     if c.masks_to and Path(c.masks_to).exists() and not c.overwrite:
         raise Mistake(f'{c.masks_to} exists; give another --masks_to, or --overwrite=true to write '
                       'there')
+    shown = drawn_pictures(c, nets[0], 6)
     if c.image:
-        shown = drawn_pictures(c, nets[0], 6)
         # the one object is the whole picture, so its overlap with a mask is what the mask covers
         sizes = [net.model.config.image_size for net in nets]
         true_masks = [torch.ones(len(shown), *size, dtype=torch.uint8) for size in sizes]
@@ -433,9 +431,7 @@ def draw_objects(c, nets):
         heads = 'all heads together'
         numbers = 'share of the picture'
     else:
-        check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
-        images, chosen = choose(c, nets[0], c.num_samples or 6)
-        shown = list(named(images, chosen))
+        images, chosen = choose(c, nets[0], 6)  # those that are shown
         true_masks = [truth(net, images, chosen) for net in nets]
         most_objects = int(numbers_of_objects(true_masks[0]).max())
         row_names = ['the picture and\nits true masks']
@@ -450,18 +446,20 @@ def draw_objects(c, nets):
     title = (f'left of each pair: the patches with {c.share:.0%} of the attention of {heads};\n'
              f'numbers: {numbers}')
     figure, axes = picture_grid(1.25, row_names, no_names, title)
+    pairs = axes.reshape(len(axes), len(shown), 2)
 
     visible = augment.visible(pixels(nets[0], shown))
-    for i, true in enumerate(numbers_of_objects(true_masks[0])):
-        axes[0, 2 * i].imshow(visible[i])
-        paint(axes[0, 2 * i + 1], visible[i], true, 'true masks', MASK_COLOURS)
-        axes[0, 2 * i + 1].set_visible(not c.image)
+    first_masks = numbers_of_objects(true_masks[0])
+    for (left, right), picture, true in zip(pairs[0], visible, first_masks):
+        left.imshow(picture)
+        paint(right, picture, true, 'true masks', MASK_COLOURS)
+        right.set_visible(not c.image)
 
     # a row for each network
     rows = []
     means = []
-    for net, true, row_axes in zip(nets, true_masks, axes[1:]):
-        of_net, mean_head, mean_cut, cuts = draw_network(c, net, shown, true, row_axes)
+    for net, true, row_pairs in zip(nets, true_masks, pairs[1:]):
+        of_net, mean_head, mean_cut, cuts = draw_network(c, net, shown, true, row_pairs)
         rows += of_net
         means.append((net.name, mean_head, mean_cut))
         if c.masks_to and net is nets[0]:
@@ -476,9 +474,9 @@ def draw_objects(c, nets):
     return figure, rows
 
 
-def draw_network(c, net, shown, true, axes):
-    """Draw what a network finds in pictures into a row of panels, two for each picture: the patches
-    of heads, and MaskCut's masks. shown: [(name, picture)]; true: their true masks (n, H, W).
+def draw_network(c, net, shown, true, pairs):
+    """Draw what a network finds in pictures into a pair of panels for each picture: the patches of
+    heads, and MaskCut's masks. shown: [(name, picture)]; true: their true masks (n, H, W).
     Returns the rows of the table; the mean overlap of the best heads with all objects; the mean
     overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut;
     and which of MaskCut's masks each patch belongs to, uint8 (n, down, across), 0 for none. In the
@@ -501,16 +499,17 @@ def draw_network(c, net, shown, true, axes):
 
     rows = []
     for i, k in enumerate(best_heads.tolist()):
+        left, right = pairs[i]
         row = {'network': net.name, 'layer': l, 'picture': shown[i][0]}
         name = 'all heads' if c.image else f'head {k + 1}'
         column = 'covers' if c.image else 'iou'
         rows.append(row | {'masks': name, column: head_scores[i]})
         of_head = heads[i, k].byte().view(net.patches)
-        paint(axes[2 * i], visible[i], of_head, f'{name}: {head_scores[i]:.2f}', [HEAD_COLOUR])
+        paint(left, visible[i], of_head, f'{name}: {head_scores[i]:.2f}', [HEAD_COLOUR])
         for m, score in enumerate(cut_scores[i], 1):
             rows.append(row | {'masks': f'cut {m}', column: score})
-        paint(axes[2 * i + 1], visible[i], numbers[i], 'MaskCut', MASK_COLOURS)
-        axes[2 * i + 1].set_visible(c.cut != 'none')
+        paint(right, visible[i], numbers[i], 'MaskCut', MASK_COLOURS)
+        right.set_visible(c.cut != 'none')
     mean_cut = '' if c.cut == 'none' else cut_scores.mean()
     return rows, head_scores.mean(), mean_cut, numbers
 

@@ -82,8 +82,7 @@ def draw(s, c):
 
     pictures, sizes, labels, _ = batch(draws)
     views = {'as evaluation\nsees it': eval_pictures(pictures, sizes, size, c.view)}
-    Config = networks.config_class(s.model)
-    if Config.task == 'views':  # crops of two sizes, as DINO's
+    if networks.config_class(s.model).task == 'views':  # crops of two sizes, as DINO's
         crops.check(c)
         crop_draws = rng.random((count, crops.draws_needed(c)))
         pictures, sizes, _, crop_draws = batch(crop_draws, c.crop_scale < 1)

@@ -12,7 +12,7 @@ import torch
 from analysis import figures, layers, measures
 from analysis.charts import lines, over_layers, panels
 from analysis.subjects import measured
-from analysis.tables import say_rows, say_walks
+from analysis.tables import say_first_and_last, say_walks
 from analysis.theory import Shared, shipped_ista
 
 # The figure ends here, and the table goes on. A step that is too long jumps over the minimum and
@@ -33,21 +33,16 @@ class ISTAConfig(Shared):
     steps: int = 64      # the first is the layer
 
 
-def draw_codes(c, generator):
-    """Draw sparse codes X and noise, (N, d) each, in float64. A number of X is positive with the
-    probability c.share, and else 0."""
-    X = measures.gaussian(generator, c.tokens, c.n_embd)
-    mask = torch.rand(X.shape, generator=generator, dtype=torch.float64)
-    noise = measures.gaussian(generator, c.tokens, c.n_embd)
-    return X.abs() * (mask < c.share), noise
-
-
 def draw_sparsification(c):
     """The LASSO of eq. (16) along steps of eq. (17), and at its minimizer, for dictionaries from
     orthogonal to coherent."""
     generator = c.generator()
     dictionaries = measures.dictionaries(c.n_embd, generator)
-    X, noise = draw_codes(c, generator)
+    # a number of the sparse codes X is positive with the probability c.share, and else 0
+    numbers = measures.gaussian(generator, c.tokens, c.n_embd)          # (N, d)
+    chances = torch.rand(numbers.shape, generator=generator, dtype=numbers.dtype)
+    X = numbers.abs() * (chances < c.share)
+    noise = measures.gaussian(generator, *X.shape)
 
     rows = []
     figure, axes = panels(13.2, 5, len(dictionaries), sharey=True)
@@ -117,7 +112,7 @@ def unrolled(Y, D, eta, lam, steps):
 def say_steps(c, rows):
     """Print what the first step and all steps do to the LASSO."""
     print(f'before the layer, at relu(Y), after it and after {c.steps} steps:')
-    say_rows([row for row in rows if row['step'] in (0, 1, c.steps)])
+    say_first_and_last(rows, c.steps)
 
     before_layer = [row['objective'] for row in rows if row['step'] == 0]
     after_layer = [row for row in rows if row['step'] == 1]

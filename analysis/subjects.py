@@ -194,9 +194,9 @@ def which_heads(c, attention):
 # ---- pictures -----------------------------------------------------------------------------------
 
 def choose(c, net, n, label=None):
-    """A split of a dataset, an ImageSplit, and the ascending indices of n of its pictures, which
-    the seed chooses. label: the class of these pictures; '' means the first class that occurs, and
-    None any class. Raises Mistake if no picture has this class."""
+    """A split of a dataset, an ImageSplit, and the ascending indices of c.num_samples of its
+    pictures, or n by default, which the seed chooses. label: the class of these pictures; '' means
+    the first class that occurs, and None any class. Raises Mistake if no picture has this class."""
     folder, split = dataset_of(c, net.run, net.name)
     images = ImageSplit(folder, split)
     candidates = np.arange(len(images))
@@ -208,7 +208,7 @@ def choose(c, net, n, label=None):
         wanted = images.classes.index(label or classes[0])
         candidates = np.flatnonzero(images.labels == wanted)
     shuffled = np.random.default_rng(c.seed).permutation(candidates)
-    return images, np.sort(shuffled[:n])
+    return images, np.sort(shuffled[:c.num_samples or n])
 
 
 def pictures(c, net, n, label=None, most=None):
@@ -220,7 +220,7 @@ def pictures(c, net, n, label=None, most=None):
                                         net.model.config.channels)
         few = itertools.islice(labelled, c.num_samples or most)
         return [(name, picture) for name, picture, _ in few]
-    images, chosen = choose(c, net, c.num_samples or n, label)
+    images, chosen = choose(c, net, n, label)
     return list(named(images, chosen))
 
 
@@ -278,8 +278,9 @@ def sequences_of(c, net):
 
 
 def texts(c, net, n):
-    """n sequences of a dataset, as long as the context: int64 (n, N)."""
-    x, _ = next(sequences_of(c, net).fixed(n, 1))
+    """c.num_samples sequences of a dataset, or n by default, as long as the context: int64
+    (n, N)."""
+    x, _ = next(sequences_of(c, net).fixed(c.num_samples or n, 1))
     return x
 
 
@@ -322,7 +323,7 @@ def tokens_of(c, net, usual=None, most=torch.inf):
     if c.start:
         ids = started(c, net, most)
     else:
-        ids = texts(c, net, c.num_samples or 1)[0, :usual].tolist()
+        ids = texts(c, net, 1)[0, :usual].tolist()
 
     tokenizer = net.tokenizer
     labels = []

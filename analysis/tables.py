@@ -36,6 +36,11 @@ def say_rows(rows, *columns):
     say_table(names, table)
 
 
+def say_first_and_last(rows, last_step):
+    """Print the rows of a table of steps that are about the start, the first step and the last."""
+    say_rows([row for row in rows if row['step'] in (0, 1, last_step)])
+
+
 def say_walks(nets, values_of_nets, *columns):
     """Print how numbers change from layer to layer. values_of_nets: of each network {column:
     numbers (L, n)} of L layers and n samples. A printed row is about the mean of a column over the

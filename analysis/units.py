@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from analysis import layers
+from analysis.measures import relative_distance
 from engine.mistakes import Mistake
 
 # the thresholds that are tried leave a unit on for these shares of the tokens
@@ -104,8 +105,8 @@ def explained(step):
     returns: 1 - |error|^2 / |output|^2, where the error is what changes without the other units."""
     output = output_of(step)
     with changed(step.layer, strongest):
-        error = output_of(step) - output
-    return 1 - (error.norm() / output.norm()).item() ** 2
+        output_of_few = output_of(step)
+    return 1 - relative_distance(output_of_few, output) ** 2
 
 
 def strongest(units):
