@@ -13,7 +13,7 @@ from engine.tables import write_table
 from scoring import significance
 
 TABLES = results.all_tables()
-ONLY_IN_THE_FILE = '_rates', '_seconds', '_pairs', '_more'
+ONLY_IN_THE_FILE = '_rates', '_seconds', '_pairs', '_more', '_runs'
 
 
 # ---- the pages
