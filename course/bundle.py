@@ -5,21 +5,17 @@ has the expected results there as numbers, in course/expected/.
 
 mark.py marks with other numbers than those of the copy.
 """
-import argparse
 import shutil
-import sys
 from pathlib import Path
 
 import torch
 
-import grade
+import grade  # first: it puts the project on the path
 from check import Parser
+from engine.mistakes import Mistake, one_line_errors
 from grade import HERE, LESSONS
 
 ROOT = HERE.parent
-sys.path.insert(0, str(ROOT))
-from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-
 LEFT_OUT = ('.*', '__pycache__', 'answers', 'marks', 'mark.py', 'bundle.py', 'marking.md',
             'hour.md', 'tests', 'data', 'out', 'wandb')
 
@@ -38,8 +34,8 @@ def stored(mistakes, asked):
     return [(name, list(grade.results_of(mistake, asked))) for name, mistake in mistakes]
 
 
-def main(argv):
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv=None):
+    parser = Parser(__doc__)
     parser.add_argument('copy', type=Path, metavar='FOLDER')
     copy = parser.parse_args(argv).copy.resolve()
     if copy.exists() or copy.is_relative_to(ROOT):
@@ -55,4 +51,4 @@ def main(argv):
 
 if __name__ == '__main__':
     with one_line_errors():
-        main(sys.argv[1:])
+        main()

@@ -18,12 +18,9 @@ import json
 import sys
 from pathlib import Path
 
-import grade
-from grade import HERE, LESSONS
-
-sys.path.insert(0, str(HERE.parent))
-from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-from engine.names import printable  # noqa: E402
+import grade  # first: it puts the project on the path
+from engine.mistakes import Mistake, one_line_errors
+from grade import LESSONS, text_of
 
 # ---- printing -----------------------------------------------------------------------------------
 
@@ -38,10 +35,10 @@ def is_done(result):
 def print_result(result):
     """Print the result of a lesson, a line or two for each function."""
     rows = result['functions']
-    print(f'lesson {result["lesson"]}: {printable(result["file"])}')
+    print(f'lesson {result["lesson"]}: {result["file"]}')
     if result['problem']:
         print(f'  {result["problem"]}')
-    width = max((len(row['function']) for row in rows), default=0)
+    width = max(len(row['function']) for row in rows)
     for row in rows:
         print(f'  {row["function"]:{width}}  {row["verdict"]:9}  {row["message"]}')
         if row.get('diagnosis'):
@@ -67,9 +64,8 @@ def print_line(result):
 def hints(lesson):
     """{function: [a question, the equation, a skeleton]} of hints/lesson1.txt and so on, where
     empty lines are between them."""
-    text = (HERE / 'hints' / f'lesson{lesson}.txt').read_text(encoding='utf-8')
     hints_of = {}
-    for section in text.split('## ')[1:]:
+    for section in text_of(f'hints/lesson{lesson}.txt').split('## ')[1:]:
         name, _, body = section.partition('\n')
         hints_of[name] = body.strip('\n').split('\n\n', 2)
     return hints_of
@@ -102,7 +98,10 @@ def print_hint(lesson, name, level):
 # ---- the command line ---------------------------------------------------------------------------
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
+    """Shows the docstring of a program as it is written, and reports a mistake in one line."""
+
+    def __init__(self, doc):
+        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message):
         raise Mistake(f'{message}; see --help')
@@ -118,9 +117,9 @@ def seconds(text):
 
 def parse(argv):
     """(lessons, options) of the words that were typed. Raises Mistake for a mistake in them."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words = [str(number) for number in LESSONS] + ['all']
-    parser.add_argument('lessons', nargs='+', metavar='LESSON', choices=words)
+    parser = Parser(__doc__)
+    lesson_words = [*map(str, LESSONS), 'all']
+    parser.add_argument('lessons', nargs='+', metavar='LESSON', choices=lesson_words)
     output = parser.add_mutually_exclusive_group()
     output.add_argument('--hint', nargs='?', const='1', metavar='FUNCTION[:2]')
     output.add_argument('--json', action='store_true')
@@ -150,7 +149,7 @@ def hint_words(text, lessons, parser):
     return name, int(level or 1)
 
 
-def main(argv):
+def main(argv=None):
     lessons, options = parse(argv)
     if options.function:
         print_hint(lessons[0], options.function, options.level)
@@ -158,8 +157,7 @@ def main(argv):
     several_lines = len(lessons) > 1 and not options.json and not options.hint
     results = []
     for lesson in lessons:
-        file = options.file or LESSONS[lesson]
-        result = grade.result(grade.exam(lesson), file, options.seconds)
+        result = grade.result(grade.exam(lesson), options.file or LESSONS[lesson], options.seconds)
         results.append(result)
         if several_lines:
             print_line(result)
@@ -168,7 +166,7 @@ def main(argv):
     if options.json:
         print(json.dumps(results if len(results) > 1 else results[0], indent=1))
     elif options.hint:
-        print_hint_for(not_done[0] if not_done else results[0], options.level)
+        print_hint_for((not_done or results)[0], options.level)
     elif not several_lines:
         print_result(results[0])
     return 1 if not_done else 0
@@ -176,4 +174,4 @@ def main(argv):
 
 if __name__ == '__main__':
     with one_line_errors():
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())

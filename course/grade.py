@@ -7,7 +7,7 @@ line of marks/lesson1.tsv and so on. If a mistake gives the student's numbers on
 name is the diagnosis. A student's copy has neither: bundle.py writes the numbers for it.
 """
 import ast
-import copy
+import functools
 import inspect
 import io
 import itertools
@@ -29,20 +29,19 @@ import torch
 import judges
 import student
 from judges import wrong
-from student import as_lists, in_words, loaded, plain, ready
+from student import HERE, as_lists, in_words, loaded, plain, ready
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(HERE.parent))  # also for the programs that import this module
+from analysis.measures import gaussian  # noqa: E402
 from engine import networks  # noqa: E402
 from engine.names import printable  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-LESSONS = {int(path.stem[-1]): path for path in sorted(HERE.glob('lesson[0-9].py'))}
+LESSONS = {number: HERE / f'lesson{number}.py' for number in range(1, 9)}
 SIZES = 3                       # for each function there are inputs of three sizes
 TOLERANCE = 1e-7                # relative to the mean size of the numbers of the expected result
 FLOAT32_TOLERANCE = 1e-4
 BYTES_OF_RESULTS = 64 << 20
-START_METHOD = 'forkserver' if os.name == 'posix' else 'spawn'
-PROCESSES = multiprocessing.get_context(START_METHOD)
+PROCESSES = multiprocessing.get_context('forkserver' if os.name == 'posix' else 'spawn')
 PROCESSES.set_forkserver_preload(['torch'])  # read once, before any student's code runs
 
 
@@ -61,14 +60,14 @@ class Exercise:
     mistakes_elsewhere: list = field(default_factory=list)  # in other functions of the lesson
 
 
+def seeded(seed):
+    """A generator of random numbers."""
+    return torch.Generator().manual_seed(seed)
+
+
 def normal(seed):
     """randn(*shape), which draws float64 tensors from N(0, 1), one after the other."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def randn(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    return randn
+    return functools.partial(gaussian, seeded(seed))
 
 
 def network(seed, model, **settings):
@@ -123,14 +122,19 @@ def run(source, right=None):
     return names
 
 
+def text_of(path):
+    """The text of a file of the course."""
+    return (HERE / path).read_text(encoding='utf-8')
+
+
 def source_of(lesson):
-    return (HERE / 'answers' / f'lesson{lesson}.py').read_text(encoding='utf-8')
+    return text_of(f'answers/lesson{lesson}.py')
 
 
 def mistakes_of(lesson):
     """The rows of marks/lesson1.tsv and so on: [(function, old, new, name)]."""
-    table = (HERE / 'marks' / f'lesson{lesson}.tsv').read_text(encoding='utf-8')
-    return [line.split('\t') for line in table.splitlines()[1:]]
+    lines = text_of(f'marks/lesson{lesson}.tsv').splitlines()
+    return [line.split('\t') for line in lines[1:]]
 
 
 def exercises(lesson):
@@ -174,7 +178,7 @@ def exam(lesson, first_seed=1):
 def question(exercise, first_seed, lesson):
     """An exercise as numbers, with what student.py needs to call the function."""
     asked = {'name': exercise.name, 'kind': exercise.kind}
-    seeds = [first_seed + i for i in range(SIZES)]
+    seeds = range(first_seed, first_seed + SIZES)
     if exercise.kind == 'network':
         return asked | {'sizes': [exercise.inputs(seed) for seed in seeds]}
     if exercise.kind == 'properties':
@@ -194,7 +198,7 @@ def question(exercise, first_seed, lesson):
         operations = student.operations(exercise.answer, inputs[0])
     return asked | {
         'inputs': inputs,
-        'expected': [plain(exercise.answer(*ready(copy.deepcopy(x)))) for x in inputs],
+        'expected': [plain(exercise.answer(*ready(x))) for x in inputs],
         'parameters': list(inspect.signature(exercise.answer).parameters),
         'gradient': exercise.gradient,
         'gradients': [student.gradients(exercise.answer, x, exercise.gradient) for x in inputs],
@@ -221,10 +225,8 @@ def diagnosis(asked, results):
     """The name of the mistake that gives the same results on all inputs, or ''. Mistakes in other
     functions come second: the student's function may call these, or have their lines in it."""
     for mistakes in asked['mistakes']:
-        names = {}  # a dict has each name once, and in order
-        for name, mistake in mistakes:
-            if gives(mistake, asked, results):
-                names[name] = True
+        names = [name for name, mistake in mistakes if gives(mistake, asked, results)]
+        names = dict.fromkeys(names)  # each once, and in order
         if names:
             return ('one of: ' if len(names) > 1 else '') + ' | '.join(names)
     return ''
@@ -232,8 +234,7 @@ def diagnosis(asked, results):
 
 def gives(mistake, asked, results):
     """Whether a mistake gives these results."""
-    pairs = zip(results, results_of(mistake, asked))
-    return not any(difference(yours, theirs) for yours, theirs in pairs)
+    return not any(map(difference, results, results_of(mistake, asked)))
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def difference(yours, expected, tolerance=TOLERANCE):
         return ''
 
     if isinstance(expected, tuple):
-        if not isinstance(yours, (tuple, list)) or len(yours) != len(expected):
+        if not isinstance(yours, tuple) or len(yours) != len(expected):
             return f'returns {describe(yours)}, and should return {len(expected)} things'
         for i in range(len(expected)):
             text = difference(yours[i], expected[i], tolerance)
@@ -285,7 +286,7 @@ def difference_of_tensors(yours, expected, tolerance):
     """difference() of two float64 tensors."""
     if yours.shape != expected.shape:
         return f'shape {tuple(yours.shape)}, expected {tuple(expected.shape)}'
-    mean_size = expected.nan_to_num(0.0, 0.0, 0.0).abs().sum().item() / max(1, expected.numel())
+    mean_size = expected.nan_to_num(0.0, 0.0, 0.0).abs().mean().item()
     tolerance *= max(1e-3, mean_size)
     is_equal = yours.isclose(expected, 0, tolerance, equal_nan=True)
     if is_equal.all():
@@ -302,7 +303,7 @@ def describe(x):
     """What a result is, as student.plain leaves it: a text says what it was."""
     if isinstance(x, str):
         return x
-    if isinstance(x, (tuple, list)):
+    if isinstance(x, tuple):
         return f'{len(x)} things'
     return f'a {type(x).__name__}'
 
@@ -323,8 +324,8 @@ def describe_inputs(asked, i):
 def verdict(asked, seen):
     """{'verdict', 'message', 'diagnosis'} of what student.py has seen of a function."""
     if seen['is_missing']:
-        message = f'there is no function {asked["name"]} in the file'
-        return {'verdict': 'missing', 'message': message}
+        return {'verdict': 'missing',
+                'message': f'there is no function {asked["name"]} in the file'}
     if seen.get('is_gap'):
         return {'verdict': 'empty', 'message': 'the gap is not filled in'}
     if asked['kind'] == 'network':
@@ -378,7 +379,7 @@ def has_float32(result):
     if isinstance(result, dict):
         result = tuple(result.values())
     if isinstance(result, tuple):
-        return any(has_float32(one) for one in result)
+        return any(map(has_float32, result))
     if not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
         return False
     return not result.equal(result.round())
@@ -416,11 +417,10 @@ def result(asked_of_lesson, file, seconds, hidden=()):
     empty, missing, stopped and unchecked. 'problem' says what is wrong with the file. hidden:
     folders that the file must not read.
     """
-    file = Path(file).resolve()
+    file = file.resolve()
     deadline = time.monotonic() + seconds
     questions = asked_of_lesson['questions']
-    written, stopped = seen_in(asked_of_lesson, questions, file, seconds, hidden)
-    rows = [row_of(asked, written['functions'], stopped) for asked in questions]
+    problem, rows = judged(asked_of_lesson, questions, file, seconds, hidden)
 
     # a mistake is reported once, and not again in each function that calls this one
     not_right = [row['function'] for row in rows if row['verdict'] in ('wrong', 'empty')]
@@ -428,12 +428,8 @@ def result(asked_of_lesson, file, seconds, hidden=()):
         others = [name for name in not_right if name != asked['name'] and is_called(name, file)]
         if rows[i]['verdict'] == 'wrong' and others and asked_of_lesson['source']:
             left = max(1.0, deadline - time.monotonic())
-            again, stopped_again = seen_in(asked_of_lesson, [asked], file, left, hidden, others)
-            rows[i] = row_of(asked, again['functions'], stopped_again)
-
-    problem = printable(written['file'])
-    if not problem and not written['functions']:
-        problem = f'the file {stopped}'
+            _, rows_again = judged(asked_of_lesson, [asked], file, left, hidden, others)
+            rows[i] = rows_again[0]
     return {
         'lesson': asked_of_lesson['lesson'],
         'file': printable(str(file)),
@@ -473,9 +469,9 @@ def without(source, names):
     return ast.unparse(tree)
 
 
-def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
-    """(what student.py has written, what ended its process). Our functions stand in place of those
-    of the file that `replaced` names."""
+def judged(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
+    """(what is wrong with the file or '', the verdict of each function as a dict). Our functions
+    stand in place of those of the file that `replaced` names."""
     text = file.read_text(encoding='utf-8', errors='replace')
     names = [asked['name'] for asked in asked_of_lesson['questions']]
     answers = asked_of_lesson['lessons'].items()
@@ -489,22 +485,29 @@ def seen_in(asked_of_lesson, questions, file, seconds, hidden, replaced=()):
     needed = ('name', 'kind', 'inputs', 'gradient', 'operations', 'sizes', 'implementations')
     calls = io.BytesIO()
     torch.save([{key: asked[key] for key in needed if key in asked} for asked in questions], calls)
+    job['calls'] = calls.getvalue()
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # opened before the file runs, which may put anything else under this name
         with open(Path(folder) / 'results', 'w+b') as results:
-            timed_out = run_student(job, calls.getvalue(), results.name, seconds)
+            timed_out = run_student(job | {'results': results.name}, seconds)
             written = read(results)
+    stopped = 'ended the program'
     if timed_out:
-        return written, f'did not end within {seconds:g} s: an endless loop?'
-    return written, 'ended the program'
+        stopped = f'did not end within {seconds:g} s: an endless loop?'
+
+    functions = written['functions']
+    problem = printable(written['file'])
+    if not problem and not functions:
+        problem = f'the file {stopped}'
+    return problem, [row_of(asked, functions, stopped) for asked in questions]
 
 
-def run_student(job, calls, results, seconds):
+def run_student(job, seconds):
     """Run student.main in a process, and end it after so many seconds, with what it has started.
     Returns whether it was stopped. Where there is a fork server PyTorch is there before the time
     begins."""
-    process = PROCESSES.Process(target=student.main, args=(job, calls, results))
+    process = PROCESSES.Process(target=student.main, kwargs=job)
     process.start()
     try:
         process.join(seconds)   # until the process ends, whatever it has started

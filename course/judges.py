@@ -25,9 +25,9 @@ def network(asked, seen):
     """The verdict of a network: the properties of docs/extend.md must hold in three sizes, with
     weights drawn at random."""
     question = ''
-    for (sizes, x, y), seen_here in zip(asked['sizes'], seen['sizes']):
+    for (sizes, _, y), seen_here in zip(asked['sizes'], seen['sizes']):
         try:
-            question = judge_size(sizes, x, y, seen_here)
+            question = judge_size(sizes, y, seen_here)
         except Broken as e:
             message, diagnosis = e.args
             return wrong(f'{message}; with {sizes}', diagnosis)
@@ -38,15 +38,15 @@ def network(asked, seen):
     return {'verdict': 'right', 'message': f'for {len(asked["sizes"])} sizes{question}'}
 
 
-def judge_size(sizes, x, y, seen):
+def judge_size(sizes, y, seen):
     """Raises Broken for the first property that does not hold, and KeyError for the first one that
     was not seen. If all hold, it returns a question about what may be a mistake all the same, or
     ''."""
     need(seen['keeps_config'], 'model.config is not the config that it was made with',
          'a network that does not keep its config')
-    judge_output(seen['without_classes'], len(x), sizes['num_classes'])
+    judge_output(seen['without_classes'], len(y), sizes['num_classes'])
     judge_loss(seen, y)
-    judge_tokens_and_layers(sizes, len(x), seen)
+    judge_tokens_and_layers(sizes, len(y), seen)
     need(seen['parameters_of_deeper'] > seen['parameters'],
          'a network of one layer more has as many parameters',
          'one layer that is used again and again')
@@ -106,14 +106,11 @@ def judge_loss(seen, y):
          'parameters that the loss does not reach')
 
 
-def both_sides(size):
-    return size if isinstance(size, tuple) else (size, size)
-
-
 def judge_tokens_and_layers(sizes, B, seen):
     """model.embed and model.layers."""
-    H, W = both_sides(sizes['image_size'])
-    h, w = both_sides(sizes['patch_size'])
+    H, W = sizes['image_size']
+    patch_size = sizes['patch_size']  # one number if a patch is a square
+    h, w = patch_size if isinstance(patch_size, tuple) else (patch_size, patch_size)
     N = (H // h) * (W // w)
     d = sizes['n_embd']
     shape = seen['tokens']
@@ -150,17 +147,14 @@ def judge_gradients(seen):
     """All numbers of the pictures must count in the output. Returns a question if the first and the
     last number of a token come from different pixels."""
     unseen = unseen_by(seen['slope_of_output'])
-    diagnosis = ''
-    first = ''
     if unseen:
-        first = unseen[0]
         diagnosis = ('an output that some tokens do not reach: attention along another axis, '
                      'or a causal mask')
         if unseen_by(seen['slope_of_tokens']):
             diagnosis = 'patches with gaps between them'
-    count = seen['slope_of_output'][0].numel()
-    need(not unseen, f'no output depends on {len(unseen)} of the {count} numbers of a picture, '
-         f'first on channel, row, column {first}', diagnosis)
+        count = seen['slope_of_output'][0].numel()
+        raise Broken(f'no output depends on {len(unseen)} of the {count} numbers of a picture, '
+                     f'first on channel, row, column {tuple(unseen[0])}', diagnosis)
 
     pixels_of_first = seen['slope_of_first_number'] != 0
     pixels_of_last = seen['slope_of_last_number'] != 0
@@ -172,10 +166,9 @@ def judge_gradients(seen):
 
 
 def unseen_by(slope):
-    """The places (channel, row, column) of pictures on which a value with this slope does not
+    """The places [channel, row, column] of pictures on which a value with this slope does not
     depend."""
-    unseen = (slope.abs().amax(0) == 0).nonzero()
-    return [tuple(place) for place in unseen.tolist()]
+    return (slope.abs().amax(0) == 0).nonzero().tolist()
 
 
 # ---- properties ---------------------------------------------------------------------------------
@@ -188,19 +181,18 @@ def properties(asked, seen):
         return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
     if seen['kind'] not in ('tuple', 'list'):
         return wrong(f'returns a {seen["kind"]}, and should return a list of functions')
-    for kind in seen['kinds']:
-        if kind:
-            return wrong(f'returns a list with a {kind}, and should return a list of functions',
-                         'properties that were called already: the list is of functions, '
-                         'without ()')
+    if seen['others']:
+        return wrong(f'returns a list with a {seen["others"][0]}, and should return a list of '
+                     'functions',
+                     'properties that were called already: the list is of functions, without ()')
     if seen.get('exception'):
         return wrong(seen['exception'])
-    if not seen['kinds']:
+    if not seen['properties']:
         return wrong('the list is empty', 'a list without properties')
 
     findings = []       # (name of a property, the mistakes that it finds)
     exceptions = []     # (name of a property, the exception that it raised)
-    for name, answers in zip(seen['names'], seen['answers']):
+    for name, answers in seen['properties']:
         answer_of = dict(zip(asked['mistakes'], answers))
         of_right = {way: answer for way, answer in answer_of.items() if way.startswith('right, ')}
         if not any(of_right.values()):

@@ -56,29 +56,28 @@ def mixture(K, p, N, d, delta):
     return torch.nn.functional.normalize(Z.flatten(0, 1), dim=-1), U
 
 
-def find(dataset):
-    """The folder of a dataset. One that needs no download is made where it is missing."""
-    return find_data(dataset, ROOT / 'data')
+def images_of(split):
+    """Drawn shapes, as they are stored. They are drawn where they are missing."""
+    return pictures.ImageSplit(find_data('shapes', ROOT / 'data'), split)
 
 
 def shapes(split):
     """Drawn shapes: pictures, float32 (n, 3, 32, 32), of mean 0 and standard deviation 1; and their
     classes, int64 (n,)."""
-    images = pictures.ImageSplit(find('shapes'), split)
+    images = images_of(split)
     pixels = augment.planes(torch.tensor(images.pixels))
     return augment.normalize(pixels), torch.tensor(images.labels)
 
 
 def masks(split):
     """Which pixels of the drawn shapes belong to the shape: bool (n, 32, 32)."""
-    images = pictures.ImageSplit(find('shapes'), split)
-    return torch.tensor(Masks(images).stored)
+    return torch.tensor(Masks(images_of(split)).stored)
 
 
 def text_batches(split, steps):
     """The source code of Python, byte by byte: `steps` batches of x and y, both int64 (32, 64).
     y[i] is the byte that follows x[i]."""
-    text = TextSplit(find('stdlib'), split, 64)
+    text = TextSplit(find_data('stdlib', ROOT / 'data'), split, 64)
     return list(text.batches(32, 1, [slice(32)], 0, steps))
 
 
@@ -138,7 +137,7 @@ def cost(model, x, y):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
-        _, loss = model(x, y)
+        model(x, y)
     milliseconds = []
     for _ in range(10):
         start = time.perf_counter()
@@ -171,13 +170,15 @@ def class_maps(run, x):
     weights. Returns {'trained': (n, K, N), 'random weights': (n, K, N)}."""
     model = load_model(open_run(run))
     untrained = type(model)(model.config).eval()
-    maps = {}
-    for name, network in (('trained', model), ('random weights', untrained)):
-        with torch.no_grad():
-            last_but_one = len(network.layers) - 1  # at_layer counts from 1
-            attention, normed = layers.at_layer(network, last_but_one, x)
-            maps[name] = layers.class_maps(attention, normed)
-    return maps
+    return {'trained': class_maps_of(model, x), 'random weights': class_maps_of(untrained, x)}
+
+
+@torch.no_grad()
+def class_maps_of(network, x):
+    """class_maps of one network, (n, K, N)."""
+    last_but_one = len(network.layers) - 1  # at_layer counts from 1
+    attention, normed = layers.at_layer(network, last_but_one, x)
+    return layers.class_maps(attention, normed)
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -203,14 +204,14 @@ def draw(path, x, y, curves, dashed=(), **axes):
             places, values = values
         else:
             places = range(len(values))
-        if name in dashed:
-            colour = COLOURS[dashed.index(name)]
-            style = '--'
+        group = dashed if name in dashed else others
+        number = group.index(name)
+        if dashed:
+            style = '--' if name in dashed else '-'
         else:
-            colour = COLOURS[others.index(name)]
-            style = '-' if dashed else figures.DASHES[others.index(name)]
-        axis.plot(places, [float(value) for value in values], linestyle=style, color=colour,
-                  label=name)
+            style = figures.DASHES[number]
+        axis.plot(places, [float(value) for value in values], linestyle=style,
+                  color=COLOURS[number], label=name)
     axis.set(xlabel=x, ylabel=y, **axes)
     if x.startswith('step') and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(whole_numbers())
@@ -224,11 +225,15 @@ def draw_pictures(path, rows):
     """Write a figure of pictures: {name of a row: float (n, 3, H, W), as `shapes` gives them}."""
     across = max(len(images) for images in rows.values())
     figure = empty_figure(6.4, 4.8)
-    axes = figure.subplots(len(rows), across, squeeze=False)
+    draw_rows(figure.subplots(len(rows), across, squeeze=False), rows)
+    figure.savefig(path)
+    print(f'  {path}')
+
+
+def draw_rows(axes, rows):
+    """Draw pictures, as draw_pictures gets them, into the axes of a figure."""
     for line, (name, images) in zip(axes, rows.items()):
         for axis, image in zip(line, augment.visible(images.detach())):
             axis.imshow(image)
             axis.set(xticks=[], yticks=[])
         line[0].set_ylabel(name)
-    figure.savefig(path)
-    print(f'  {path}')

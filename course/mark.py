@@ -9,23 +9,19 @@ A lesson has 40 points. Each function weighs as many minutes as its page gives t
 drawn anew, and are in no student's copy; --seed=7 draws them again. A file has --seconds=20. Read
 course/README.md before you mark files of people whom you do not trust.
 """
-import argparse
 import functools
 import re
 import secrets
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
-import grade
-from check import Parser, right_count, seconds
-from grade import HERE, LESSONS, SIZES
-
-sys.path.insert(0, str(HERE.parent))
-from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-from engine.names import printable  # noqa: E402
-from engine.tables import write_rows  # noqa: E402
+import grade  # first: it puts the project on the path
+from check import Parser, seconds
+from engine.mistakes import Mistake, one_line_errors
+from engine.names import printable
+from engine.tables import write_rows
+from grade import LESSONS, SIZES, text_of
 
 POINTS = 40
 COLUMNS = ('student', 'lesson', 'points', 'right', 'functions', 'not right', 'remarks', 'problem',
@@ -36,9 +32,7 @@ def submissions(folder, lesson):
     """[(student, lesson or None, path)] of a folder. None stands for a file of which nobody knows
     the lesson. `lesson` is that of files whose names have none, or None."""
     listed = []
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith('.'):
-            continue
+    for entry in sorted(folder.glob('[!.]*')):  # none that is hidden
         student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', entry.stem) or entry.stem
         # a file in a folder that has no lesson in its name is a helper of other files
         files = [path for path in sorted(entry.rglob('*.py')) if lesson_of(path)]
@@ -53,11 +47,11 @@ def lesson_of(path):
     return int(match[1]) if match else None
 
 
-def marked(exam, path, is_alone, seconds, folder):
+def marked(exam, path, seconds, folder):
     """The result of a file. It runs in a copy: with its folder, or without other students' files
-    if it is alone among these."""
+    if it stands among these in the folder of all submissions."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copies:
-        files = [path] if is_alone else path.parent.glob('*.py')
+        files = [path] if path.parent == folder else path.parent.glob('*.py')
         for file in files:
             shutil.copy(file, copies)
         return grade.result(exam, Path(copies) / path.name, seconds, hidden=[folder])
@@ -65,9 +59,8 @@ def marked(exam, path, is_alone, seconds, folder):
 
 def minutes(lesson):
     """{function: the minutes that the page of a lesson gives to it}"""
-    page = (HERE / f'lesson{lesson}.md').read_text(encoding='utf-8')
-    table = re.findall(r'^\| `(\w+)` \| (\d+) \|', page, re.M)
-    return {name: int(number) for name, number in table}
+    rows = re.findall(r'^\| `(\w+)` \| (\d+) \|', text_of(f'lesson{lesson}.md'), re.M)
+    return {name: int(number) for name, number in rows}
 
 
 def row_of(result, weights):
@@ -79,7 +72,7 @@ def row_of(result, weights):
     remarks = [f'{row["function"]}: {row["message"]}' for row in right if ';' in row['message']]
     return {
         'points': round(POINTS * weight / sum(weights.values()), 1),
-        'right': right_count(result),
+        'right': len(right),
         'functions': len(rows),
         'not right': ', '.join(not_right),
         'remarks': ' | '.join(remarks),
@@ -88,7 +81,7 @@ def row_of(result, weights):
 
 
 def parse(argv):
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument('folder', type=Path, metavar='FOLDER')
     parser.add_argument('--csv', type=Path, required=True)
     parser.add_argument('--lesson', type=int, choices=LESSONS)
@@ -104,7 +97,7 @@ def parse(argv):
     return options
 
 
-def main(argv):
+def main(argv=None):
     options = parse(argv)
     # what functions of several lessons need is read once
     grade.PROCESSES.set_forkserver_preload(['torch', 'torch._dynamo', 'scipy.stats'])
@@ -113,17 +106,20 @@ def main(argv):
     with open(options.csv, 'x', newline='', encoding='utf-8') as file:
         write_rows(file, [COLUMNS])
         for student, lesson, path in listed:
-            problem = 'no file whose name has a lesson: name it lesson3.py, or give --lesson=3'
-            row = {'points': 0, 'problem': problem}
+            row = {
+                'student': student,
+                'lesson': lesson,
+                'points': 0,
+                'problem': 'no file whose name has a lesson: name it lesson3.py, or give '
+                           '--lesson=3',
+                'file': str(path.relative_to(options.folder)),
+            }
             if lesson and path.suffix == '.py' and path.is_file():
                 exam = exam_of(lesson, 1 + SIZES * options.seed)
-                is_alone = path.parent == options.folder
-                result = marked(exam, path, is_alone, options.seconds, options.folder)
-                row = row_of(result, minutes(lesson))
+                result = marked(exam, path, options.seconds, options.folder)
+                row |= row_of(result, minutes(lesson))
             elif lesson:
                 row['problem'] = 'no Python file'
-            name = str(path.relative_to(options.folder))
-            row |= {'student': student, 'lesson': lesson, 'file': name}
             write_rows(file, [[row.get(column, '') for column in COLUMNS]])
             file.flush()  # what is marked stays if the next file is the last one today
             print(printable(f'{student}, lesson {lesson}: {row["points"]} points {row["problem"]}'),
@@ -133,4 +129,4 @@ def main(argv):
 
 if __name__ == '__main__':
     with one_line_errors():
-        main(sys.argv[1:])
+        main()

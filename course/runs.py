@@ -29,27 +29,23 @@ def main(steps=400):
                                 patch_size=8, num_classes=10)
     labels_of_others = y[torch.randperm(len(y))]
     curves = {
-        'A': trained(weights, x, y, rate=1e-1, lam=0.1, steps=steps),
-        'B': trained(weights, x, y, rate=1e-3, lam=100.0, steps=steps),
-        'C': trained(weights, x, y, rate=1e-3, lam=0.1, steps=steps),
-        'D': trained(weights, x, labels_of_others, rate=1e-3, lam=0.1, steps=steps),
+        'A': trained(weights, x, y, steps, rate=1e-1),
+        'B': trained(weights, x, y, steps, lam=100.0),
+        'C': trained(weights, x, y, steps),
+        'D': trained(weights, x, labels_of_others, steps),
     }
     for what, label in FIGURES.items():
-        show(what, label, {name: figures[what] for name, figures in curves.items()})
+        # gradients differ by factors of a million; a logarithmic axis has no place for 0
+        scale = 'log' if what == 'gradient' else 'linear'
+        smooth = {name: lab.smooth(numbers[what]) for name, numbers in curves.items()}
+        lab.draw(f'lesson7_{what}.png', 'step', label, smooth, yscale=scale)
+        for name, numbers in curves.items():
+            values = numbers[what]
+            print(f'  {name}: {values[0]:.3g} at first, {values[-10:].mean():.3g} '
+                  f'in the last 10 of {steps} steps')
 
 
-def show(what, label, values_of_runs):
-    """Draw a figure of a line for each run, and print where each begins and ends."""
-    # gradients differ by factors of a million; a logarithmic axis has no place for 0
-    scale = 'log' if what == 'gradient' else 'linear'
-    smooth = {name: lab.smooth(values) for name, values in values_of_runs.items()}
-    lab.draw(f'lesson7_{what}.png', 'step', label, smooth, yscale=scale)
-    for name, values in values_of_runs.items():
-        print(f'  {name}: {values[0]:.3g} at first, {values[-10:].mean():.3g} '
-              f'in the last 10 of {len(values)} steps')
-
-
-def trained(weights, x, y, rate, lam, steps):
+def trained(weights, x, y, steps, rate=1e-3, lam=0.1):
     """Train as lesson 4 does. Returns {'loss', 'not_zero', 'gradient': (steps,)}: of each step the
     loss, the share of numbers in the tokens after the last layer that are not 0, and the length of
     the gradient of U in the first layer."""

@@ -30,17 +30,17 @@ CHANGES = ('os.remove', 'os.rmdir', 'os.mkdir')  # PyTorch needs them
 REFUSED = ('os.', 'subprocess.', 'ctypes.dlopen')
 
 
-def main(job, calls, results):
-    """Run a file, and write what its functions return to the path `results`.
+def main(file, lessons, replaced, ours, hidden, calls, results):
+    """Run a file, and write what its functions return.
 
-    job: a dict with the keys
-        file            the path of the student's file
-        lessons         {name: source}: our functions, which stand in for those of other lessons
-        replaced        functions of the file in whose place ours stand
-        ours            their source
-        hidden          folders that the file may not read
-    calls: bytes of torch.save, a list of {'name', 'kind', 'inputs', ..} for call_numbers,
-        call_network or call_properties.
+    file        the path of the student's file, resolved
+    lessons     {name: source}: our functions, which stand in for those of other lessons
+    replaced    functions of the file in whose place ours stand
+    ours        their source
+    hidden      folders that the file may not read
+    calls       bytes of torch.save, a list of {'name', 'kind', 'inputs', ..} for call_numbers,
+                call_network or call_properties
+    results     the path of the file to write
 
     What is written is {'file': what is wrong with the file, 'functions': {name: what is seen}}. A
     function that was called and has not returned yet has {}. All is written again whenever
@@ -53,7 +53,6 @@ def main(job, calls, results):
     os.dup2(1, 2)
     calls = torch.load(io.BytesIO(calls), weights_only=True)
     torch.set_num_threads(1)
-    file = job['file']  # a resolved path
     sys.path[:0] = [str(Path(file).parent), str(HERE), str(HERE.parent)]
     limit_memory()
     if hasattr(os, 'setsid'):
@@ -69,12 +68,12 @@ def main(job, calls, results):
         output.truncate()
         output.flush()
 
-    refuse_what_harms(file, results, job['hidden'])
+    refuse_what_harms(file, results, hidden)
     # after the refusals, because it runs files that are beside the student's
-    put_answers_in_other_lessons(job['lessons'], file)
+    put_answers_in_other_lessons(lessons, file)
     try:
         module = loaded(file, 'student')
-        put_ours(module, job['replaced'], job['ours'])
+        put_ours(module, replaced, ours)
     except BaseException as e:  # whatever a student's file does
         written['file'] = failure(e, file)
         write()
@@ -95,7 +94,7 @@ def seen_of(function, call, file):
     seen = {'is_missing': False}
     kinds = {'numbers': call_numbers, 'network': call_network, 'properties': call_properties}
     try:
-        kinds[call['kind']](function, call, seen, file)
+        kinds[call['kind']](function, call, seen)
     except BaseException as e:  # whatever a student's file does
         seen['is_gap'] = is_gap(e, function)
         seen['exception'] = failure(e, file)
@@ -179,8 +178,8 @@ def put_ours(module, replaced, source):
 def failure(exception, file):
     """An exception in words, with the line of the student's file that raised it."""
     frames = traceback.extract_tb(exception.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    if isinstance(exception, SyntaxError) and exception.filename == str(file):
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(exception, SyntaxError) and exception.filename == file:
         lines.append(exception.lineno)
     line = f'line {lines[-1]}: ' if lines else ''
     return line + in_words(exception)
@@ -213,7 +212,7 @@ def made(maker, *inputs):
 
 def ready(inputs):
     """The inputs of a call, with those made that `made` names."""
-    makers = {function.__name__: function for function in (small_loss, text_network, one_by_one)}
+    makers = {'small_loss': small_loss, 'text_network': text_network, 'one_by_one': one_by_one}
     values = []
     for value in inputs:
         if isinstance(value, dict) and 'made by' in value:
@@ -236,8 +235,8 @@ def text_network(table, block):
     they are. It raises ValueError if these are more than `block`."""
     def predict(x):
         if x.dim() != 2 or x.shape[1] > block:
-            shape = tuple(x.shape)
-            raise ValueError(f'predict takes (1, n) with n at most {block}, and got {shape}')
+            raise ValueError(f'predict takes (1, n) with n at most {block}, and got '
+                             f'{tuple(x.shape)}')
         position = torch.arange(x.shape[1], dtype=table.dtype)[:, None]
         means = table[x].cumsum(1) / (1 + position)
         return table[x] + means + (position * table[0]).sin()
@@ -288,7 +287,7 @@ def as_lists(x):
 
 # ---- functions that return numbers --------------------------------------------------------------
 
-def call_numbers(function, call, seen, file):
+def call_numbers(function, call, seen):
     """Call a function with each of call['inputs']. `seen` gets 'results' and 'gradients' of each
     call, 'changes_inputs', and 'operations' of the first call if these count."""
     seen.update(results=[], gradients=[], changes_inputs=False)
@@ -334,7 +333,7 @@ def gradients(function, inputs, places):
 
 # ---- a network ----------------------------------------------------------------------------------
 
-def call_network(Network, call, seen, file):
+def call_network(Network, call, seen):
     """Make a network of each of call['sizes'], and try what docs/extend.md says of it. For each
     size seen['sizes'] gets a dict: what was seen, up to an exception."""
     seen['sizes'] = []
@@ -345,13 +344,13 @@ def call_network(Network, call, seen, file):
         seen_here = {}
         seen['sizes'].append(seen_here)
         torch.manual_seed(seed)
-        try_network(Network, module.Config(**sizes), x.clone(), y, seen_here)
+        try_network(Network, module.Config(**sizes), x, y, seen_here)
 
 
-def try_network(Network, config, x, y, seen):
-    """x: pictures (4, C, H, W), y: their classes (4,). judges.py says what each entry of `seen`
+def try_network(Network, config, pictures, y, seen):
+    """pictures: (4, C, H, W), y: their classes (4,). judges.py says what each entry of `seen`
     should be."""
-    before = x.clone()
+    x = pictures.clone()
     model = Network(config)
     for weight in model.parameters():  # none is zero, which could hide a mistake
         weight.data += 0.3 * torch.randn(weight.shape)
@@ -365,21 +364,17 @@ def try_network(Network, config, x, y, seen):
     if not loss.requires_grad or loss.dim() > 0:
         return
     loss.backward()
-    not_reached = []
-    for name, weight in model.named_parameters():
-        if weight.requires_grad and weight.grad is None:
-            not_reached.append(name)
-    seen['not_reached'] = tuple(not_reached)
+    seen['not_reached'] = [name for name, weight in model.named_parameters()
+                           if weight.requires_grad and weight.grad is None]
 
-    tokens = model.embed(x)
-    seen['tokens'] = tuple(tokens.shape)
+    z = model.embed(x)
+    seen['tokens'] = tuple(z.shape)
     seen['layers'] = len(model.layers)
     seen['layers_are_module'] = isinstance(model.layers, nn.Module)
-    after = tokens
     seen['after_layers'] = []
     for layer in model.layers:
-        after = layer(after)
-        seen['after_layers'].append(tuple(after.shape))
+        z = layer(z)
+        seen['after_layers'].append(tuple(z.shape))
     deeper = Network(replace(config, n_layer=config.n_layer + 1))
     seen['parameters'] = parameter_count(model)
     seen['parameters_of_deeper'] = parameter_count(deeper)
@@ -389,12 +384,13 @@ def try_network(Network, config, x, y, seen):
         seen['out'] = plain(model(x)[0])
         seen['out_again'] = plain(model(x)[0])
         seen['out_alone'] = plain(torch.cat([model(picture[None])[0] for picture in x]))
-    seen['changes_pictures'] = not torch.equal(x, before)
+    seen['changes_pictures'] = not torch.equal(x, pictures)
 
     x.requires_grad_()
     seen['slope_of_output'] = slope(model(x)[0].square().sum(), x)
-    seen['slope_of_tokens'] = slope(model.embed(x).square().sum(), x)
-    token = model.embed(x)[0, -1]
+    tokens = model.embed(x)
+    seen['slope_of_tokens'] = slope(tokens.square().sum(), x)
+    token = tokens[0, -1]
     seen['slope_of_first_number'] = slope(token[0], x)
     seen['slope_of_last_number'] = slope(token[-1], x)
 
@@ -410,30 +406,29 @@ def parameter_count(model):
 
 # ---- properties ---------------------------------------------------------------------------------
 
-def call_properties(properties, call, seen, file):
+def call_properties(properties, call, seen):
     """What each property says about each implementation of MSSA. call['implementations'] are
-    sources with a function mssa. seen['answers'] gets a list for each property: True, False, or the
-    exception in words."""
+    sources with a function mssa. seen['properties'] gets the name and the answers of each property:
+    True, False, or the exception in words."""
     listed = properties()
     seen['kind'] = type(listed).__name__
-    seen['kinds'] = []
-    seen['names'] = []
-    seen['answers'] = []
     if not isinstance(listed, (tuple, list)):
+        return
+    seen['others'] = [type(value).__name__ for value in listed if not callable(value)]
+    if seen['others']:
         return
     implementations = []
     for source in call['implementations']:
-        names = {'__name__': 'mssa'}
+        names = {}
         exec(source, names)
         implementations.append(names['mssa'])
-    for has_property in listed:
-        seen['kinds'].append(type(has_property).__name__ if not callable(has_property) else '')
-    if any(seen['kinds']):
-        return
+    seen['properties'] = []
     for number, has_property in enumerate(listed, 1):
         name = str(getattr(has_property, '__name__', '<'))
-        seen['names'].append(f'property {number}' if '<' in name else name)  # a lambda has none
-        seen['answers'].append([holds(has_property, mssa) for mssa in implementations])
+        if '<' in name:  # a lambda has none
+            name = f'property {number}'
+        answers = [holds(has_property, mssa) for mssa in implementations]
+        seen['properties'].append((name, answers))
 
 
 def holds(has_property, mssa):

@@ -9,17 +9,16 @@ SIZES = (
 )
 
 
-def tokens(seed):
-    """(Z (N, d), eps)"""
-    N, d, K, p, eps = of_size(SIZES, seed)
-    return normal(seed)(N, d), eps
-
-
 def tokens_and_bases(seed):
     """(Z (N, d), U (K, d, p), eps)"""
     N, d, K, p, eps = of_size(SIZES, seed)
-    U = normal(seed + 100)(K, d, p)
-    return normal(seed)(N, d), U, eps
+    return normal(seed)(N, d), normal(seed + 100)(K, d, p), eps
+
+
+def tokens(seed):
+    """(Z (N, d), eps)"""
+    Z, U, eps = tokens_and_bases(seed)
+    return Z, eps
 
 
 EXERCISES = [

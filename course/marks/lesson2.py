@@ -14,9 +14,7 @@ def inputs(seed):
     """(Z (B, N, d), U (K, d, p), causal)"""
     B, N, K, p, d, causal = of_size(SIZES, seed)
     randn = normal(seed)
-    Z = randn(B, N, d)
-    U = 0.6 * randn(K, d, p)
-    return Z, U, causal
+    return randn(B, N, d), 0.6 * randn(K, d, p), causal
 
 
 def inputs_with_output(seed):
@@ -24,20 +22,18 @@ def inputs_with_output(seed):
     Z, U, causal = inputs(seed)
     K, d, p = U.shape
     randn = normal(seed + 100)
-    W = randn(d, K * p)
-    bias = randn(d)
-    return Z, U, W, bias, causal
+    return Z, U, randn(d, K * p), randn(d), causal
 
 
-def large_scores():
-    """Inputs of which the scores reach from -800 to 1200: their exponentials are no numbers."""
-    Z = torch.tensor([[[20.0, 0.0], [0.0, 20.0], [40.0, -20.0]]], dtype=torch.float64)
-    U = torch.tensor([[[1.0], [0.5]], [[0.2], [1.0]]], dtype=torch.float64)
-    return Z, U, False
-
+# the scores reach from -800 to 1200: their exponentials are no numbers
+LARGE_SCORES = (
+    torch.tensor([[[20.0, 0.0], [0.0, 20.0], [40.0, -20.0]]], dtype=torch.float64),     # Z
+    torch.tensor([[[1.0], [0.5]], [[0.2], [1.0]]], dtype=torch.float64),                # U
+    False,
+)
 
 EXERCISES = [
-    Exercise('attention_weights', inputs, gradient=(0, 1), more=[large_scores()]),
+    Exercise('attention_weights', inputs, gradient=(0, 1), more=[LARGE_SCORES]),
     Exercise('mssa', inputs, gradient=(0, 1)),
     Exercise('mssa_free', inputs_with_output, gradient=(0, 1, 2, 3)),
     Exercise('half_step', inputs, gradient=(0, 1)),

@@ -1,6 +1,7 @@
 """The inputs for lesson 3, ISTA."""
 import torch
-from grade import Exercise, normal, of_size
+from analysis.measures import gaussian
+from grade import Exercise, normal, of_size, seeded
 
 # N, d, eta, lam, steps for each seed
 SIZES = (
@@ -14,9 +15,9 @@ def step_inputs(seed):
     """(Z (N, d), D (d, d), eta, lam). D has columns of about unit length, and eta lam cuts a half
     of the numbers off."""
     N, d, eta, lam, steps = of_size(SIZES, seed)
-    generator = torch.Generator().manual_seed(seed)
-    Z = torch.randn(N, d, generator=generator, dtype=torch.float64)
-    D = torch.randn(d, d, generator=generator, dtype=torch.float64)
+    generator = seeded(seed)
+    Z = gaussian(generator, N, d)
+    D = gaussian(generator, d, d)
     lengths = 1 + 0.2 * torch.rand(d, generator=generator, dtype=torch.float64)
     return Z, D / D.norm(dim=0) * lengths, eta, lam
 
@@ -24,8 +25,7 @@ def step_inputs(seed):
 def objective_inputs(seed):
     """(Z (N, d) >= 0, Y (N, d), D (d, d), lam)"""
     Y, D, eta, lam = step_inputs(seed)
-    Z = normal(seed + 50)(*Y.shape).relu()
-    return Z, Y, D, lam
+    return normal(seed + 50)(*Y.shape).relu(), Y, D, lam
 
 
 def prox_inputs(seed):
@@ -37,8 +37,7 @@ def prox_inputs(seed):
 def solve_inputs(seed):
     """(Y (N, d), D (d, d), lam, steps)"""
     Y, D, eta, lam = step_inputs(seed)
-    steps = of_size(SIZES, seed)[-1]
-    return Y, D, 0.2 * lam, steps
+    return Y, D, 0.2 * lam, of_size(SIZES, seed)[-1]
 
 
 EXERCISES = [

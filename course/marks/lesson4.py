@@ -1,6 +1,6 @@
 """The inputs for lesson 4, CRATE."""
 import torch
-from grade import Exercise, network, normal, of_size
+from grade import Exercise, network, normal, of_size, seeded
 from student import made
 
 # B, C, H, W, h, w for each seed
@@ -77,19 +77,15 @@ def text_inputs(seed):
     """(x (B, N), weights, layers, heads, eta, lam)"""
     model = for_text(seed)
     c = model.config
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(9, of_size(TOKENS, seed), generator=generator)
+    x = torch.randint(9, of_size(TOKENS, seed), generator=seeded(seed))
     return x, model.state_dict(), c.n_layer, c.n_head, *of_size(STEPS, seed)
 
 
 def training_inputs(seed):
     """(loss_of, weights, batches, rate)"""
     randn = normal(seed)
-    batches = []
-    for _ in range(of_size((5, 4, 6), seed)):
-        x = randn(4, 3)
-        y = randn(4)
-        batches.append((x, y))
+    steps = of_size((5, 4, 6), seed)
+    batches = [(randn(4, 3), randn(4)) for _ in range(steps)]
     weights = {'in': randn(3, 5), 'out': randn(5)}
     rate = of_size((0.05, 0.1, 0.02), seed)
     return made('small_loss'), weights, made('one_by_one', batches), rate

@@ -1,6 +1,6 @@
 """The inputs for lesson 5, denoising and AoT."""
 import torch
-from grade import Exercise, network, normal, of_size, variant
+from grade import Exercise, network, normal, of_size, seeded, variant
 from student import made
 
 # K, N, p, d for each seed; N is a multiple of K
@@ -48,25 +48,21 @@ def clusters(seed):
 def mixture(seed):
     """(Z (N, d), U (K, d, p), tau)"""
     K, N, p, d = of_size(SIZES, seed)
-    tau = of_size((0.0, 0.3, 0.55), seed)
     randn = normal(seed)
-    Z = randn(N, d)
-    return Z, 0.6 * randn(K, d, p), tau
+    return randn(N, d), 0.6 * randn(K, d, p), of_size((0.0, 0.3, 0.55), seed)
 
 
 def denoise_inputs(seed):
     """(Z (N, d), U (K, d, p), eta, tau)"""
     Z, U, tau = mixture(seed)
-    eta = of_size((0.7, 0.2, 1.3), seed)
-    return Z, U, eta, tau
+    return Z, U, of_size((0.7, 0.2, 1.3), seed), tau
 
 
 def passing_inputs(seed):
     """(phi (K, N, N),): most tokens see themselves in their own subspace, few see anything
     elsewhere."""
     K, N, p, d = of_size(SIZES, seed)
-    generator = torch.Generator().manual_seed(seed)
-    sizes, draws = torch.rand(2, K, N, N, generator=generator, dtype=torch.float64)
+    sizes, draws = torch.rand(2, K, N, N, generator=seeded(seed), dtype=torch.float64)
     own_subspace = torch.eye(K).repeat_interleave(N // K, dim=1)        # (K, N)
     sees_itself = own_subspace[..., None] * torch.eye(N)                # (K, N, N)
     return (sizes * (draws < 0.08 + 0.6 * sees_itself),)
@@ -82,10 +78,9 @@ def layer_inputs(seed):
 def loss_inputs(seed):
     """(logits (B, N, V), y (B, N)), also with large logits"""
     B, N, V, of_all, of_one = of_size(LOGITS, seed)
-    y = torch.randint(V, (B, N), generator=torch.Generator().manual_seed(seed + 20))
-    y[0, 1] = -1
-    y[0, 3] = -1
-    y[-1, N - 1] = -1
+    y = torch.randint(V, (B, N), generator=seeded(seed + 20))
+    y[0, [1, 3]] = -1
+    y[-1, -1] = -1
     logits = 3 * normal(seed)(B, N, V) + of_all
     logits[0, 0, y[0, 0]] += of_one
     return logits, y
@@ -95,7 +90,7 @@ def sampling_inputs(seed):
     """(predict, ids (N,), new, block, temperature, seed)"""
     V, N, new, block, temperature, draw_seed = of_size(SAMPLES, seed)
     draw_seed += variant(seed)
-    ids = torch.randint(V, (N,), generator=torch.Generator().manual_seed(draw_seed))
+    ids = torch.randint(V, (N,), generator=seeded(draw_seed))
     predict = made('text_network', 2 * normal(draw_seed)(V, V), block)
     return predict, ids, new, block, temperature, draw_seed + 3
 

@@ -1,6 +1,6 @@
 """The inputs for lesson 6, CRATE-MAE."""
 import torch
-from grade import Exercise, network, normal, of_size
+from grade import Exercise, network, normal, of_size, seeded
 
 # B, N, ratio for each seed: N (1 - ratio) is 2.8, 2 and 4.5
 NOISE = (
@@ -25,14 +25,12 @@ SIZES = (
 def noise_inputs(seed):
     """(noise (B, N), ratio)"""
     B, N, ratio = of_size(NOISE, seed)
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(B, N, generator=generator, dtype=torch.float64), ratio
+    return torch.rand(B, N, generator=seeded(seed), dtype=torch.float64), ratio
 
 
 def embed_inputs(seed):
     """(patches (B, N, P), hidden (B, N), weights). All pictures hide equally many patches."""
     B, N, P, d = of_size(PATCHES, seed)
-    visible = of_size((3, 4, 2), seed)
     randn = normal(seed)
     ranks = randn(B, N).argsort(1).argsort(1)
     patches = randn(B, N, P)
@@ -43,7 +41,7 @@ def embed_inputs(seed):
         'cls': randn(1, 1, d),
         'pos': randn(1, N + 1, d),
     }
-    return patches, ranks >= visible, weights
+    return patches, ranks >= of_size((3, 4, 2), seed), weights
 
 
 def layer_inputs(seed):
@@ -72,11 +70,8 @@ def loss_inputs(seed):
     hidden = randn(B, N) > 0
     hidden[0] = False
     hidden[0, 1] = True
-    hidden[-1, 0] = True
-    hidden[-1, 1] = True
-    pred = randn(B, N, P)
-    target = randn(B, N, P)
-    return pred, target, hidden
+    hidden[-1, :2] = True
+    return randn(B, N, P), randn(B, N, P), hidden
 
 
 def round_trips(seed):

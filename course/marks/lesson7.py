@@ -2,7 +2,7 @@
 import math
 
 import torch
-from grade import HERE, Exercise, changed, mistakes_of, normal, of_size, source_of
+from grade import Exercise, changed, mistakes_of, normal, of_size, source_of, text_of
 
 # J, K, N, share for each seed
 MAPS = (
@@ -35,10 +35,9 @@ def maps(seed):
     return A / A.sum(-1, keepdim=True), share
 
 
-def exact_shares():
-    """Maps of which some patches hold exactly the share: `at least` includes it."""
-    uneven_map = torch.tensor([[[3, 7, 1, 5]]], dtype=torch.float64) / 16
-    return [(uneven_map, 7 / 16), (uneven_map, 12 / 16), (uneven_map, 1.0)]
+# some patches hold exactly the share: `at least` includes it
+UNEVEN_MAP = torch.tensor([[[3, 7, 1, 5]]], dtype=torch.float64) / 16
+EXACT_SHARES = [(UNEVEN_MAP, share) for share in (7 / 16, 12 / 16, 1.0)]
 
 
 def masks(seed):
@@ -46,10 +45,11 @@ def masks(seed):
     shape, threshold_a, threshold_b = of_size(MASKS, seed)
     a = normal(seed)(*shape) > threshold_a
     b = normal(seed + 10)(*shape) > threshold_b
+    is_second = of_size((False, True, False), seed)
     a[0] = False
-    b[0] &= of_size((False, True, False), seed)
+    b[0] &= is_second
     a_last = a[-1].clone()
-    a[-1] |= b[-1] & of_size((False, True, False), seed)
+    a[-1] |= b[-1] & is_second
     b[-1] = of_size((~a_last, b[-1], a_last | b[-1]), seed)
     return a, b
 
@@ -78,12 +78,11 @@ def pairs(seed):
     return theirs + of_size((1, 0, 1), seed) * gain, theirs
 
 
-def few_seeds():
-    """(ours, theirs): a clear gain in three seeds, a gain of which the 95% interval holds 0, and
-    the clear gain in two seeds."""
-    clear = torch.tensor([0.99, 1.0, 1.2], dtype=torch.float64)     # mean 1.06 +- 0.29
-    uneven = torch.tensor([0.4, 1.0, 1.6], dtype=torch.float64)     # mean 1.0 +- 1.5
-    return [(gains, 0 * gains) for gains in (clear, uneven, clear[:2])]
+# a clear gain in three seeds, a gain of which the 95% interval holds 0, and the clear gain in two
+# seeds
+CLEAR = torch.tensor([0.99, 1.0, 1.2], dtype=torch.float64)         # mean 1.06 +- 0.29
+UNEVEN = torch.tensor([0.4, 1.0, 1.6], dtype=torch.float64)         # mean 1.0 +- 1.5
+FEW_SEEDS = [(gains, 0 * gains) for gains in (CLEAR, UNEVEN, CLEAR[:2])]
 
 
 # ---- implementations of MSSA --------------------------------------------------------------------
@@ -106,7 +105,7 @@ WRONG = (
 def implementations():
     """[(the name of the mistake, the source)]. The name of a right one begins with 'right, '."""
     right = source_of(2)
-    others = f"{right}\n{(HERE / 'marks' / 'mssa.py').read_text(encoding='utf-8')}\nmssa = "
+    others = f'{right}\n{text_of("marks/mssa.py")}\nmssa = '
     listed = [
         ('right, with einsum', right),
         ('right, with scaled_dot_product_attention', f'{others}fused'),
@@ -122,9 +121,9 @@ def implementations():
 
 EXERCISES = [
     Exercise('mean_and_spread', values),
-    Exercise('top_mass', maps, more=exact_shares()),
+    Exercise('top_mass', maps, more=EXACT_SHARES),
     Exercise('overlap', masks),
     Exercise('best_heads', scores),
-    Exercise('beats', pairs, more=few_seeds()),
+    Exercise('beats', pairs, more=FEW_SEEDS),
     Exercise('properties', implementations, kind='properties'),
 ]

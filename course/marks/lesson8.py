@@ -2,7 +2,7 @@
 import math
 
 import torch
-from grade import Exercise, normal, of_size, variant
+from grade import Exercise, normal, of_size, seeded, variant
 
 SIZES = (
     dict(n_layer=3, n_head=2, n_embd=8, patch_size=(2, 4), image_size=(6, 12), channels=3,
@@ -17,10 +17,8 @@ def pictures(seed):
     """(settings of a network, x (4, C, H, W), y (4,)). What must hold for any network stands in
     judges.py."""
     settings = of_size(SIZES, seed)
-    height, width = settings['image_size']
-    x = normal(seed)(4, settings['channels'], height, width).float()
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(settings['num_classes'], (4,), generator=generator)
+    x = normal(seed)(4, settings['channels'], *settings['image_size']).float()
+    y = torch.randint(settings['num_classes'], (4,), generator=seeded(seed))
     return settings, x, y
 
 
@@ -56,9 +54,7 @@ def tuned_losses(seed):
 def runs(seed):
     """(ours {seed: loss}, theirs {seed: loss}, least). The seeds are in another order in each, and
     each lacks one of the other's. The gains have the standard error 1/2."""
-    n = of_size((4, 5, 3), seed)
-    mean_gain = of_size((1.8, -6.0, 0.8), seed)
-    least = of_size((2.0, 0.4, 0.2), seed)
+    n, mean_gain, least = of_size(((4, 1.8, 2.0), (5, -6.0, 0.4), (3, 0.8, 0.2)), seed)
     randn = normal(seed)
     losses = 2 * randn(n)
     gains = randn(n)
@@ -71,17 +67,13 @@ def runs(seed):
     return ours, dict(sorted(theirs.items(), reverse=True)), least
 
 
-def few_runs():
-    """(ours, theirs, least): two common seeds, then three seeds that do not tell, and three that
-    do."""
-    ours = {0: 1.0, 1: 1.0, 2: 1.0}
-    return [
-        (ours, {0: 2.0, 1: 2.01}, 0.1),
-        (ours, {0: 0.9, 1: 1.0, 2: 1.1}, 0.5),
-        (ours, {0: 2.0, 1: 2.1, 2: 2.2}, 0.5),
-    ]
-
-
+# two common seeds, then three seeds that do not tell, and three that do
+OURS = {0: 1.0, 1: 1.0, 2: 1.0}
+FEW_RUNS = [
+    (OURS, {0: 2.0, 1: 2.01}, 0.1),
+    (OURS, {0: 0.9, 1: 1.0, 2: 1.1}, 0.5),
+    (OURS, {0: 2.0, 1: 2.1, 2: 2.2}, 0.5),
+]
 # where a formula without biases and norms rounds down too far
 OTHER_BUDGETS = [('crate', 3, 5_000, 4), ('vit', 3, 5_000, 4)]
 
@@ -91,5 +83,5 @@ EXERCISES = [
     Exercise('width_for', budgets, more=OTHER_BUDGETS),
     Exercise('operations', token_sizes),
     Exercise('best_of', tuned_losses),
-    Exercise('verdict', runs, more=few_runs()),
+    Exercise('verdict', runs, more=FEW_RUNS),
 ]
