@@ -382,7 +382,7 @@ def lesson_7():
     draw_best_heads(panels[:, 1:3], model, x, masks)
     draw_best_heads(panels[:, 3:5], random_model, x, masks)
     draw_masks(panels[:, 5], middle, masks)
-    figure.supxlabel('bright: much attention; orange: edge of the shape')
+    figure.supxlabel('bright: much attention, each map on its own scale; orange: edge of the shape')
     titles = ('picture', 'trained,\nbest head', '60% of\nthe map',
               'random,\nbest head', '60% of\nthe map', 'no head,\na square')
     for panel, title in zip(panels[0], titles):
