@@ -23,7 +23,7 @@ from analysis.figures import DASHES, FROM_BLACK, FROM_WHITE  # noqa: E402
 from analysis.measures import gaussian, noisy_mixture  # noqa: E402
 from course.answers import lesson1, lesson2, lesson3, lesson4  # noqa: E402
 from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
-from course.lab import class_maps_of, draw_rows, trained_crate, weights_of  # noqa: E402
+from course.lab import class_maps_of, draw_rows, trained_crate  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style  # noqa: E402
 from engine.writing import write_file  # noqa: E402
