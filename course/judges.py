@@ -177,6 +177,8 @@ def properties(asked, seen):
     """The verdict of properties: how many mistakes they find together. One that raises an exception
     for a right implementation does not count. asked['mistakes'] has the name of the mistake in each
     implementation, and that of a right one begins with 'right, '."""
+    if seen.get('exception'):
+        return wrong(seen['exception'])
     if seen['kind'] in ('NoneType', 'ellipsis'):
         return {'verdict': 'empty', 'message': 'returns None: fill in the gap'}
     if seen['kind'] not in ('tuple', 'list'):
@@ -185,8 +187,6 @@ def properties(asked, seen):
         return wrong(f'returns a list with a {seen["others"][0]}, and should return a list of '
                      'functions',
                      'properties that were called already: the list is of functions, without ()')
-    if seen.get('exception'):
-        return wrong(seen['exception'])
     if not seen['properties']:
         return wrong('the list is empty', 'a list without properties')
 

@@ -443,6 +443,11 @@ def test_a_property_that_fails_does_not_count(odd, lessons):
     assert verdict_of(properties, lambda: [odd])['verdict'] == 'wrong'
 
 
+def test_a_list_of_properties_that_raises_is_wrong_with_its_exception(lessons):
+    row = verdict_of(exercise_of(lessons, 7, 'properties'), lambda: [1 / 0])
+    assert row['verdict'] == 'wrong' and 'ZeroDivisionError' in row['message']
+
+
 def test_a_property_without_a_name_has_a_number(lessons):
     properties = exercise_of(lessons, 7, 'properties')
     row = verdict_of(properties, lambda: [*properties.answer(), lambda mssa: True])
