@@ -11,7 +11,7 @@
 #
 # hardware   one GPU
 # minutes    not run here
-# expected   not run here. The paper's Figure 6: close to least squares. Table 5 counts a table of
+# expected   not run here. The paper's Figure 6: close to GPT-2. Table 5 counts a table of
 #            50257 x 128 token embeddings that the task does not need; without it:
 #              MSSA         1.07M parameters (7.5M in Table 5)
 #              MHSA         2.11M parameters (8.55M in Table 5)

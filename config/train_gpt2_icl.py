@@ -10,7 +10,7 @@
 #
 # hardware   one GPU
 # minutes    not run here
-# expected   not run here. The paper's Figure 6: close to least squares. Table 5 counts a table of
+# expected   not run here. The paper's Figure 6: AoT is close. Table 5 counts a table of
 #            50257 x 128 token embeddings that the task does not need; without it:
 #              GPT-2        3.19M parameters (9.63M in Table 5)
 #              sparse       3.19M parameters
