@@ -209,14 +209,12 @@ def record(c, net, samples):
 def score(c, seen):
     """Score the units of each network, and return a row of a table for each layer. Layers differ in
     width, so a row has the means of equally many units of each, which are chosen at random. The
-    columns `turned` and `of turned` are of as many directions of a random rotation."""
+    columns `turned` and `of turned` are of as many directions of a random rotation. The last row of
+    text is that of the tokens alone: a random vector for each token of the vocabulary."""
     count = min(of_layer.size(2) for of_net in seen for of_layer in of_net.units)
     rows = []
     for net, samples, of_layers, explained, scores in seen:
-        taken = samples.has.take_along_dim(samples.places[..., None], 1)    # (n, k, C)
-        n, k, _ = taken.shape
-        concepts = taken.flatten(0, 1).float()                              # (n k, C)
-        is_first = torch.arange(n).repeat_interleave(k) < n // 2            # (n k,)
+        concepts, is_first = taken_concepts(samples)
         generator = c.generator()
         for l, of_layer in enumerate(of_layers):
             values = of_layer.flatten(0, 1).float()                         # (n k, m)
@@ -240,7 +238,22 @@ def score(c, seen):
                 'units of a token': torch.special.entr(shares).sum(1).exp().mean(),
                 'explained': explained[l],
             })
+    first = seen[0]
+    if first.net.reads == 'text':
+        ids = first.samples.x.gather(1, first.samples.places).flatten()     # (n k,)
+        vectors = torch.randn(int(ids.max()) + 1, count, generator=c.generator())
+        alone = in_blocks(units.choose, vectors[ids], *taken_concepts(first.samples))
+        rows.append({'network': 'random vectors of tokens', 'units': count,
+                     'score': alone[1].mean(), 'concepts': covered(*alone)})
     return rows
+
+
+def taken_concepts(samples):
+    """Which of the n k tokens that are taken have the concepts, float (n k, C), and which of them
+    are of the first half, bool (n k,)."""
+    taken = samples.has.take_along_dim(samples.places[..., None], 1)    # (n, k, C)
+    n, k, _ = taken.shape
+    return taken.flatten(0, 1).float(), torch.arange(n).repeat_interleave(k) < n // 2
 
 
 def in_blocks(function, values, *arguments):

@@ -81,6 +81,21 @@ def test_networks_of_other_widths_have_as_many_units(see, fine, capsys):
         assert max(covers) <= 16
 
 
+def test_vectors_of_tokens_tell_what_a_token_is_and_not_where_it_stands(networks):
+    c, nets = networks('gpt2', '--dataset=long')
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(2, (64, 12), generator=generator)
+    places = torch.arange(12).expand(64, 12)
+    has = {'one': x == 1, 'early': places < 6}
+    for name, tells in (('one', True), ('early', False)):
+        samples = atoms.Samples(x, x, places, [name], has[name][..., None])
+        noise = torch.randn(64, 12, 8, generator=generator)
+        row = atoms.score(c, [atoms.Seen(nets[0], samples, [noise], [0.5], [])])[-1]
+        assert row['network'] == 'random vectors of tokens' and row['units'] == 8
+        # a unit can be on for half of the tokens or fewer, so not every vector tells both of two tokens
+        assert row['score'] > 0.3 if tells else abs(row['score']) < 0.15
+
+
 def test_layers_may_have_different_numbers_of_units(networks, undrawn):
     c, nets = networks('gpt2', '--dataset=long', '--off=1:5', '--beside=')
     for net in nets:
