@@ -6,7 +6,7 @@
 #
 # hardware   2 CPU cores
 # minutes    6 of training on one of two busy cores
-# expected   validation loss 1.310 (one seed)
+# expected   validation loss 1.308 ± 0.002 (three seeds)
 from config.base.stdlib import *
 
 out_dir = 'out/crate_stdlib'

@@ -6,7 +6,7 @@
 #
 # hardware   2 CPU cores
 # minutes    5 of training on one of two busy cores
-# expected   validation loss 1.140 (one seed)
+# expected   validation loss 1.146 ± 0.004 (three seeds)
 from config.base.stdlib import *
 
 out_dir = 'out/gpt2_stdlib'

@@ -7,6 +7,7 @@ from helpers import ROOT, fails, snapshot
 from PIL import Image
 
 from course import pictures
+from course.lab import weights_of
 from nanocrate import load
 
 
@@ -28,7 +29,7 @@ def predicted_patches(model, patches, hidden):
     """Patches (B, N, P), and which of them are hidden, bool (B, N) -> what the network predicts
     for all patches, (B, N, P). The functions of lessons 4 and 6 are the network."""
     c = model.config
-    weights = pictures.weights_of(model)
+    weights = weights_of(model)
     z = pictures.lesson6.embed(patches, hidden, pictures.lesson4.part(weights, 'embed'))
     for i in range(c.n_layer):
         z = pictures.lesson4.layer(z, pictures.lesson4.part(weights, f'layers.{i}'), c.n_head, c.eta, c.lam)
