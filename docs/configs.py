@@ -46,8 +46,8 @@ python train.py config/train_crate_shapes.py --n_layer=3 --out_dir=out/three   #
   no download.
 * The first lines of a config file have its commands, in order, and the result to expect.
 * The number of parameters of `dino` includes outputs that only training needs.
-* On a processor with AVX2 alone three of these runs took two to six times as long
-  (`results/atoms_runs.csv`).
+* On a processor with AVX2 alone, beside other work, three of these runs took about three to four
+  times as long (`results/atoms_runs.csv`).
 * `python -m docs.configs > docs/configs.md` makes this page from the config files."""
 ON_CPU = """
 ## On two CPU cores
