@@ -257,29 +257,29 @@ def difference(yours, expected, tolerance=TOLERANCE):
     """'' if two results are equal up to rounding. Otherwise it says in words where they differ:
     first by their shape, then by the number that is off most. NaN equals NaN, because a mistake may
     give NaN too."""
-    if isinstance(expected, dict):
-        if not isinstance(yours, dict) or yours.keys() != expected.keys():
-            keys = ', '.join(expected)
-            return f'returns {describe(yours)}, and should return a dict with the keys {keys}'
-        for key in expected:
-            text = difference(yours[key], expected[key], tolerance)
-            if text:
-                return f"'{key}': {text}"
-        return ''
+    if not isinstance(expected, (dict, tuple)):
+        try:
+            return difference_of_tensors(as_tensor(yours), as_tensor(expected), tolerance)
+        except ValueError as e:
+            return str(e)
+    parts = parts_of(yours)
+    expected_parts = parts_of(expected)
+    if parts.keys() != expected_parts.keys():
+        return f'returns {describe(yours)}, and should return {describe(expected)}'
+    for name, part in expected_parts.items():
+        text = difference(parts[name], part, tolerance)
+        if text:
+            return name + text
+    return ''
 
-    if isinstance(expected, tuple):
-        if not isinstance(yours, tuple) or len(yours) != len(expected):
-            return f'returns {describe(yours)}, and should return {len(expected)} things'
-        for i in range(len(expected)):
-            text = difference(yours[i], expected[i], tolerance)
-            if text:
-                return f'result {i + 1}: {text}'
-        return ''
 
-    try:
-        return difference_of_tensors(as_tensor(yours), as_tensor(expected), tolerance)
-    except ValueError as e:
-        return str(e)
+def parts_of(result):
+    """{name: part} of a dict, or of a tuple; anything else is one part without a name."""
+    if isinstance(result, dict):
+        return {f"'{key}': ": part for key, part in result.items()}
+    if isinstance(result, tuple):
+        return {f'result {i}: ': part for i, part in enumerate(result, 1)}
+    return {'': result}
 
 
 def difference_of_tensors(yours, expected, tolerance):
@@ -305,6 +305,8 @@ def describe(x):
         return x
     if isinstance(x, tuple):
         return f'{len(x)} things'
+    if isinstance(x, dict):
+        return f'a dict with the keys {", ".join(x)}'
     return f'a {type(x).__name__}'
 
 
@@ -376,10 +378,8 @@ def problem_of(yours, expected):
 
 def has_float32(result):
     """Whether float32 has rounded a result, or one of several. It does not round whole numbers."""
-    if isinstance(result, dict):
-        result = tuple(result.values())
-    if isinstance(result, tuple):
-        return any(map(has_float32, result))
+    if isinstance(result, (dict, tuple)):
+        return any(map(has_float32, parts_of(result).values()))
     if not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
         return False
     return not result.equal(result.round())

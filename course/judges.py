@@ -225,10 +225,8 @@ def verdict_of_hunt(findings, exceptions, total, ways):
         message = f'not counted: {names} ({exceptions[-1][1]}); {message}'
     if count < needed:
         message += f', {needed} are needed'
-    not_found = []
-    for way in ways:
-        if not way.startswith('right, ') and way not in found_together:
-            not_found.append(way)
+    not_found = [way for way in ways
+                 if not way.startswith('right, ') and way not in found_together]
     if not_found:
         message += f'; not found: {" | ".join(not_found)}'
     useless = [name for name, mistakes in findings if not mistakes]
