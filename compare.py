@@ -58,6 +58,7 @@ from request.build import build_network
 from request.help import commit, run_program
 from scoring.significance import verdict
 from tasks.files import read_meta
+from tasks.regression import Prompts
 from train import ADVICE, AugmentConfig, TrainConfig, epochs_to_steps
 from weights.runs import open_run
 from weights.surgery import load_model
@@ -103,8 +104,10 @@ class Contestant:
         about a third of the work of a training pass."""
         c = self.task.c
         n_validations = c.max_iters // c.eval_interval + 1
-        passes = n_validations * c.eval_iters * c.batch_size / self.task.rows_per_step
-        return c.max_iters + passes / 3
+        rows = c.eval_iters * c.batch_size
+        if not isinstance(self.task.valid, Prompts):  # they have no end
+            rows = min(rows, len(self.task.valid))
+        return c.max_iters + n_validations * rows / self.task.rows_per_step / 3
 
 
 def main(argv):
@@ -317,9 +320,11 @@ def say_duration(contestants, n_runs, jobs):
             code, _ = train([*entry.words, *words], out)
             if code:
                 sys.exit(code)  # train.py has said why
-            elapsed = time.monotonic() - start_time  # most of it is no training
+            elapsed = time.monotonic() - start_time
             first, *_, last = (row['seconds'] for row in read_log(out) if row['split'] == 'train')
-        seconds_of_runs.append(elapsed + entry.work() * (last - first) / (TRIAL_STEPS - 1))
+        seconds_of_step = (last - first) / (TRIAL_STEPS - 1)
+        start_up = elapsed - (last - first)  # with the first step, which may compile
+        seconds_of_runs.append(start_up + entry.work() * seconds_of_step)
     print(f'{n_runs} runs take about {n_runs * fmean(seconds_of_runs) / jobs / 60:.1f} minutes, '
           f'by the first {TRIAL_STEPS} steps of each network', flush=True)
 

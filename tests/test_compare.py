@@ -126,6 +126,20 @@ def test_equal_weights_are_equal_within_two_percent(first, other, tiny):
     assert compare.with_words(other, wide.words).parameters == wide.parameters  # what train.py builds
 
 
+@pytest.mark.parametrize('eval_iters', ['2', '50'])
+@pytest.mark.parametrize('name', ['crate', 'gpt2', 'aot'])
+def test_a_validation_is_as_much_work_as_the_rows_that_it_reads(name, eval_iters, tiny, quads):
+    """A split of pictures or text may be shorter than the validation that is asked for; functions have no end."""
+    words = {'crate': [*quads[:2], '--patch_size=4'], 'gpt2': tiny, 'aot': ['--dataset=linear']}[name]
+    typed = dict(word[2:].split('=') for word in words)
+    typed |= {'n_layer': '1', 'n_head': '2', 'n_embd': '8', 'batch_size': '4', 'max_iters': '30',
+              'eval_interval': '10'}
+    one = compare.contestant(name, typed | {'eval_iters': eval_iters})
+    rows = sum(len(x) for x, _ in one.task.validation_batches())
+    n_validations = 4   # after 0, 10, 20 and 30 steps; each has no backward pass
+    assert one.work() == pytest.approx(30 + n_validations * rows / one.task.rows_per_step / 3)
+
+
 @pytest.mark.parametrize('heads', [1, 3, 6])
 @pytest.mark.parametrize('name', ['crate_mae', 'vit_mae', 'crate', 'vit'])
 def test_the_width_of_a_network_is_found_again(name, heads, quads):
