@@ -29,6 +29,8 @@ COMMANDS = {
     'tweedie.png': 'analyze.py tweedie',
     # networks on drawn shapes
     'atoms.png': 'analyze.py atoms --ckpt=RUNS/crate_shapes',
+    'atoms_photographs.png': 'analyze.py atoms --ckpt=RUNS/crate_cifar10 --layer=6 '
+                             '--num_samples=2000',
     'attention.png': 'analyze.py attention --ckpt=RUNS/crate_shapes --num_samples=2',
     'compress_trained.png': 'analyze.py compress --ckpt=RUNS/crate_shapes --beside=out/crate_tied',
     'crate_mae_shapes.png': 'sample.py --ckpt=RUNS/crate_mae_shapes --image=data/shapes '
