@@ -58,6 +58,7 @@ NOT_DRAWN = {
                 'layer, with the third picture and one of its patches pointed at',
     'curve.png': 'curve.png of the run of: python train.py config/train_crate_shapes.py '
                  '--out_dir=out/crate_watched --telemetry=true --keep_checkpoints=true',
+    'cifar10.png': 'curves.png of the comparison of CIFAR-10 in docs/results.md',
     'in_context.png': 'python eval.py --ckpt=out/aot_linear --beside=out/aot_mhsa_linear,'
                       'out/gpt2_linear --results=in_context.csv',
     'objective_loss.png': 'made of the tables of 21 runs; docs/results.md has their commands',
