@@ -103,10 +103,10 @@ class Contestant:
         """The work of a run, in training steps. A validation batch goes forwards alone, so it is
         about a third of the work of a training pass."""
         c = self.task.c
-        n_validations = c.max_iters // c.eval_interval + 1
         rows = c.eval_iters * c.batch_size
         if not isinstance(self.task.valid, Prompts):  # they have no end
             rows = min(rows, len(self.task.valid))
+        n_validations = c.max_iters // c.eval_interval + 1
         return c.max_iters + n_validations * rows / self.task.rows_per_step / 3
 
 
@@ -320,11 +320,9 @@ def say_duration(contestants, n_runs, jobs):
             code, _ = train([*entry.words, *words], out)
             if code:
                 sys.exit(code)  # train.py has said why
-            elapsed = time.monotonic() - start_time
+            elapsed = time.monotonic() - start_time  # much of it is no training
             first, *_, last = (row['seconds'] for row in read_log(out) if row['split'] == 'train')
-        seconds_of_step = (last - first) / (TRIAL_STEPS - 1)
-        start_up = elapsed - (last - first)  # with the first step, which may compile
-        seconds_of_runs.append(start_up + entry.work() * seconds_of_step)
+        seconds_of_runs.append(elapsed + entry.work() * (last - first) / (TRIAL_STEPS - 1))
     print(f'{n_runs} runs take about {n_runs * fmean(seconds_of_runs) / jobs / 60:.1f} minutes, '
           f'by the first {TRIAL_STEPS} steps of each network', flush=True)
 
