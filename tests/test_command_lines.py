@@ -130,7 +130,7 @@ REFUSED = {
         --probe=true --knn=3 --real=real.json --prompts=3 --stride=4 --dataset=quads
         --ckpt=letters(--dataset)
         --workers=2 --results
-        --ckpt=out/crate_cifar10(config/train_crate_cifar10.py)''',
+        --ckpt=out/vit_cifar10(config/train_vit_cifar10.py)''',
     'eval pictures': '''
         --dataset=renamed --dataset=text --split=dev --batch_size=0 --knn=5,0 --eval_crop=2
         --workers=-2
