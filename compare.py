@@ -104,7 +104,7 @@ class Contestant:
         about a third of the work of a training pass."""
         c = self.task.c
         rows = c.eval_iters * c.batch_size
-        if not isinstance(self.task.valid, Prompts):  # they have no end
+        if not isinstance(self.task.valid, Prompts):  # which have no end
             rows = min(rows, len(self.task.valid))
         n_validations = c.max_iters // c.eval_interval + 1
         return c.max_iters + n_validations * rows / self.task.rows_per_step / 3

@@ -51,7 +51,7 @@ def trained(weights, x, y, steps, rate=1e-3, lam=0.1):
     the gradient of U in the first layer."""
     weights = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
     optimizer = torch.optim.AdamW(weights.values(), lr=rate)
-    rows = []   # of each step the numbers of FIGURES
+    rows = []  # for each step the numbers that FIGURES names
     for chosen in torch.randint(len(x), (steps, 64)):
         tokens, logits = forward(weights, x[chosen], lam)
         loss = cross_entropy(logits, y[chosen])
@@ -59,7 +59,7 @@ def trained(weights, x, y, steps, rate=1e-3, lam=0.1):
         loss.backward()
         optimizer.step()
         not_zero = (tokens != 0).double().mean()
-        rows.append([loss, not_zero, weights['layers.0.attn.U.weight'].grad.norm()])
+        rows.append([loss.item(), not_zero, weights['layers.0.attn.U.weight'].grad.norm()])
     return dict(zip(FIGURES, torch.tensor(rows).T))
 
 

@@ -83,6 +83,23 @@ def test_bold_is_what_differs_from_all_others(row):
         assert is_bold == all(beats(cell, other) for other in cells if other is not cell)
 
 
+def test_the_table_of_readers_counts_what_they_wrote():
+    with open(results.FOLDER / 'atoms_readers.tsv', encoding='utf-8', newline='') as file:
+        units = list(csv.DictReader(file, delimiter='\t'))
+    networks = {'CRATE, shapes': 'trained/crate_shapes', 'ViT, shapes': 'trained/vit_shapes',
+                'CRATE-LM, Python': 'CRATE-LM', 'GPT-2, Python': 'GPT-2'}
+    for row, network in networks.items():
+        of_network = [unit for unit in units if unit['network'] == network]
+        assert len(of_network) == 10
+        counts = [0, 0, 0]  # in the order of the columns
+        for unit in of_network:
+            first, second = unit['concept of reader 1'], unit['concept of reader 2']
+            counts[0] += first == second
+            counts[1] += first == unit['concept']
+            counts[2] += second == unit['concept']
+        assert [int(cell['mean']) for cell in TABLES['readers'][row].values()] == counts
+
+
 # ---- the rule, where only means are left
 
 @pytest.mark.parametrize('a, b', [((1.268, 0.003, 5), (1.136, 0.004, 5)), ((92.8, 0.6, 5), (92.6, 0.7, 3)),
