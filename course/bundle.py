@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 import grade  # first: it puts the project on the path
-from check import Parser
 from engine.mistakes import Mistake, one_line_errors
 from grade import HERE, LESSONS
+from prepare.lib.inputs import Help, Parser
 
 ROOT = HERE.parent
 LEFT_OUT = ('.*', '__pycache__', 'answers', 'marks', 'mark.py', 'bundle.py', 'marking.md',
@@ -35,7 +35,7 @@ def stored(mistakes, asked):
 
 
 def main(argv=None):
-    parser = Parser(__doc__)
+    parser = Parser(description=__doc__, formatter_class=Help)
     parser.add_argument('copy', type=Path, metavar='FOLDER')
     copy = parser.parse_args(argv).copy.resolve()
     if copy.exists() or copy.is_relative_to(ROOT):

@@ -6,21 +6,20 @@
     python course/check.py 3 --hint=solve    # a question about solve; --hint=solve:2 and solve:3
     python course/check.py all               # every lesson, a line each
     python course/check.py 3 --file=anna.py  # another file than course/lesson3.py
-    python course/check.py 3 --json          # for marking
 
 Your functions are compared with the answers, on inputs that you do not see: several seeds, negative
 numbers, all sizes different, other numbers of the same sizes. Your file runs in a process of its
 own, for at most --seconds=20. What it prints is not shown. Exit code: 0 if everything is right, 1
 if not, 2 for a mistake on the command line.
 """
-import argparse
-import json
 import sys
 from pathlib import Path
 
 import grade  # first: it puts the project on the path
-from engine.mistakes import Mistake, one_line_errors
+from engine.mistakes import one_line_errors
+from engine.settings import check_ranges
 from grade import LESSONS, text_of
+from prepare.lib.inputs import Help, Parser
 
 # ---- printing -----------------------------------------------------------------------------------
 
@@ -97,35 +96,16 @@ def print_hint(lesson, name, level):
 
 # ---- the command line ---------------------------------------------------------------------------
 
-class Parser(argparse.ArgumentParser):
-    """Shows the docstring of a program as it is written, and reports a mistake in one line."""
-
-    def __init__(self, doc):
-        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def error(self, message):
-        raise Mistake(f'{message}; see --help')
-
-
-def seconds(text):
-    """The word behind --seconds as a number."""
-    number = float(text)
-    if not 0 < number <= 3600:
-        raise argparse.ArgumentTypeError(f'{text} must be above 0, and at most 3600')
-    return number
-
-
 def parse(argv):
     """(lessons, options) of the words that were typed. Raises Mistake for a mistake in them."""
-    parser = Parser(__doc__)
+    parser = Parser(description=__doc__, formatter_class=Help)
     lesson_words = [*map(str, LESSONS), 'all']
     parser.add_argument('lessons', nargs='+', metavar='LESSON', choices=lesson_words)
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument('--hint', nargs='?', const='1', metavar='FUNCTION[:2]')
-    output.add_argument('--json', action='store_true')
+    parser.add_argument('--hint', nargs='?', const='1', metavar='FUNCTION[:2]')
     parser.add_argument('--file', type=Path)
-    parser.add_argument('--seconds', type=seconds, default=20.0)
+    parser.add_argument('--seconds', type=float, default=20.0)
     options = parser.parse_args(argv)
+    check_ranges(options, {(1, 3600): ['seconds']})
 
     lessons = []
     for word in options.lessons:
@@ -154,7 +134,7 @@ def main(argv=None):
     if options.function:
         print_hint(lessons[0], options.function, options.level)
         return 0
-    several_lines = len(lessons) > 1 and not options.json and not options.hint
+    several_lines = len(lessons) > 1 and not options.hint
     results = []
     for lesson in lessons:
         result = grade.result(grade.exam(lesson), options.file or LESSONS[lesson], options.seconds)
@@ -163,9 +143,7 @@ def main(argv=None):
             print_line(result)
 
     not_done = [result for result in results if not is_done(result)]
-    if options.json:
-        print(json.dumps(results if len(results) > 1 else results[0], indent=1))
-    elif options.hint:
+    if options.hint:
         print_hint_for((not_done or results)[0], options.level)
     elif not several_lines:
         print_result(results[0])

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -17,6 +18,7 @@ from engine import networks  # noqa: E402
 from engine.checkpoint import read_log  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
+from prepare.lib.inputs import Help, Parser  # noqa: E402
 from tasks import augment, find_data, pictures  # noqa: E402
 from tasks.masks import Masks  # noqa: E402
 from tasks.text import TextSplit  # noqa: E402
@@ -31,7 +33,6 @@ torch.set_num_threads(1)
 def run(main, doc):
     """The file of a lesson as a user starts it. With --help it prints doc, its docstring. Else
     main() is its experiment."""
-    from prepare.lib.inputs import Help, Parser  # here: it sets up a process, which a notebook has
     with one_line_errors():
         Parser(description=doc, formatter_class=Help).parse_args()
         main()
@@ -112,18 +113,9 @@ def trained_crate():
     return weights_of(model), model.config
 
 
-def with_progress(loss_of, steps):
-    """loss_of, which also prints every 100th loss."""
-    count = 0
-
-    def reporting_loss_of(*inputs):
-        nonlocal count
-        loss = loss_of(*inputs)
-        count += 1
-        if count % 100 == 0:
-            print(f'    step {count} of {steps}: loss {loss.item():.3f}', flush=True)
-        return loss
-    return reporting_loss_of
+def progress(batches, steps):
+    """The same batches, of which a bar on the screen shows how many were taken."""
+    return tqdm(batches, total=steps, disable=None, leave=False)
 
 
 def cost(model, x, y):
@@ -189,29 +181,21 @@ def smooth(losses):
 
 
 @house_style()
-def draw(path, x, y, curves, dashed=(), **axes):
+def draw(path, x, y, curves, **axes):
     """Write a figure of curves: {name: list of numbers, or (places, numbers)}.
 
     x, y: the names of the axes. Each curve has a colour and dashes of its own, so that one sees
-    curves that lie on each other. dashed: names of curves to draw dashed, and all others solid; the
-    first dashed one has the colour of the first solid one, and so on.
+    curves that lie on each other.
     """
     figure = empty_figure(6, 4)
     axis = figure.subplots()
-    others = [name for name in curves if name not in dashed]
-    for name, values in curves.items():
+    for (name, values), dashes, colour in zip(curves.items(), figures.DASHES, COLOURS):
         if isinstance(values, tuple):
             places, values = values
         else:
             places = range(len(values))
-        group = dashed if name in dashed else others
-        number = group.index(name)
-        if dashed:
-            style = '--' if name in dashed else '-'
-        else:
-            style = figures.DASHES[number]
-        axis.plot(places, [float(value) for value in values], linestyle=style,
-                  color=COLOURS[number], label=name)
+        axis.plot(places, [float(value) for value in values], linestyle=dashes, color=colour,
+                  label=name)
     axis.set(xlabel=x, ylabel=y, **axes)
     if x.startswith('step') and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(whole_numbers())

@@ -53,8 +53,7 @@ def main(steps=20):
         normed = normalize(normed, dim=1)                                   # as a norm does
     for name, values in curves.items():
         print(f'{name:14} {values[0]:6.2f} nats, after {steps - 1} steps {values[-1]:6.2f}')
-    lab.draw('lesson1.png', 'step', 'nats for each token', curves,
-             dashed=('R, length 1', 'R^c, length 1'))
+    lab.draw('lesson1.png', 'step', 'nats for each token', curves)
 
 
 if __name__ == '__main__':

@@ -59,7 +59,7 @@ def main(steps=64, lam=0.1):
     curves = {'your solve': (step_counts, shares),
               'the codes that made y': (step_counts, [share_of_codes] * len(step_counts))}
     lab.draw('lesson3.png', 'steps', 'share of numbers that are not zero', curves,
-             dashed=['the codes that made y'], xscale='log', ylim=(0, 1))
+             xscale='log', ylim=(0, 1))
 
 
 if __name__ == '__main__':

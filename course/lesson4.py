@@ -105,8 +105,7 @@ def learn_all_pictures(start, steps):
     print('all pictures')
     x, y = lab.shapes('train')
     batches = ((x[chosen], y[chosen]) for chosen in torch.randint(len(x), (steps, 64)))
-    loss_of = lab.with_progress(loss_of_pictures, steps)
-    weights, losses = train(loss_of, start, batches, rate=1e-3)
+    weights, losses = train(loss_of_pictures, start, lab.progress(batches, steps), rate=1e-3)
     lab.draw('lesson4_shapes.png', 'step', 'loss, nats, mean of 10',
              {'training': lab.smooth(losses)})
 
@@ -150,7 +149,7 @@ def learn_text(steps):
     for name, start in (('N(0, 0.02^2)', small), ('N(0, 0.1^2)', large)):
         ends = []
         for rate in rates:
-            _, losses = train(lab.with_progress(loss_of_text, steps), start, batches, rate)
+            _, losses = train(loss_of_text, start, lab.progress(batches, steps), rate)
             ends.append(losses[-10:].mean())
             print(f'  weights from {name}, rate {rate}: {ends[-1]:.3f}')
         curves[name] = (rates, ends)

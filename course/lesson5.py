@@ -121,8 +121,8 @@ def write_text(steps):
     print(f'an AoT of {LAYERS} layers reads the source code of Python')
     start = lab.first_weights('aot', vocab_size=256, block_size=BLOCK, n_layer=LAYERS, n_head=HEADS,
                               n_embd=96)
-    loss_of = lab.with_progress(loss_of_text, steps)
-    weights, losses = train(loss_of, start, lab.text_batches('train', steps), rate=3e-3)
+    batches = lab.progress(lab.text_batches('train', steps), steps)
+    weights, losses = train(loss_of_text, start, batches, rate=3e-3)
     print(f'  loss {losses[0]:.3f}, last 10 of {steps} steps {losses[-10:].mean():.3f}')
     lab.draw('lesson5_text.png', 'step', 'loss, nats, mean of 10', {'your AoT': lab.smooth(losses)},
              ylim=(1.5, 6))

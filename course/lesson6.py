@@ -104,8 +104,7 @@ def main(steps=600):
             cut = patches(x[chosen], SIDE, SIDE)
             yield cut, hide(cut)
 
-    loss_of = lab.with_progress(loss_of_hidden, steps)
-    weights, losses = train(loss_of, start, batches(), rate=2e-3)
+    weights, losses = train(loss_of_hidden, start, lab.progress(batches(), steps), rate=2e-3)
     print(f'loss on hidden patches {losses[0]:.3f}, last 10 of {steps} steps '
           f'{losses[-10:].mean():.3f}')
     lab.draw('lesson6_loss.png', 'step', 'squared error, mean of 10',

@@ -17,11 +17,12 @@ import tempfile
 from pathlib import Path
 
 import grade  # first: it puts the project on the path
-from check import Parser, seconds
 from engine.mistakes import Mistake, one_line_errors
 from engine.names import printable
+from engine.settings import check_ranges
 from engine.tables import write_rows
 from grade import LESSONS, SIZES, text_of
+from prepare.lib.inputs import Help, Parser
 
 POINTS = 40
 COLUMNS = ('student', 'lesson', 'points', 'right', 'functions', 'not right', 'remarks', 'problem',
@@ -81,19 +82,18 @@ def row_of(result, weights):
 
 
 def parse(argv):
-    parser = Parser(__doc__)
+    parser = Parser(description=__doc__, formatter_class=Help)
     parser.add_argument('folder', type=Path, metavar='FOLDER')
     parser.add_argument('--csv', type=Path, required=True)
     parser.add_argument('--lesson', type=int, choices=LESSONS)
-    parser.add_argument('--seed', type=int, default=1 + secrets.randbelow(10 ** 6))
-    parser.add_argument('--seconds', type=seconds, default=20.0)
+    parser.add_argument('--seed', type=int, default=1 + secrets.randbelow(1_000_000))
+    parser.add_argument('--seconds', type=float, default=20.0)
     options = parser.parse_args(argv)
+    check_ranges(options, {(1, 3600): ['seconds'], (0, 1_000_000): ['seed']})
     if not options.folder.is_dir():
         raise Mistake(f'{options.folder} is no folder: name the folder of the submissions')
     if options.csv.exists():
         raise Mistake(f'{options.csv} exists: delete it, or name another file with --csv')
-    if not 0 <= options.seed <= 10 ** 6:
-        raise Mistake(f'--seed={options.seed} must be from 0 to 1000000')
     return options
 
 

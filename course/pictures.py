@@ -6,7 +6,7 @@
 
 Seeds are fixed, nothing is downloaded, and nothing is trained: the networks are those of trained/.
 """
-import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from course.answers import lesson5, lesson6, lesson7, lesson8  # noqa: E402
 from course.lab import class_maps_of, draw_rows, trained_crate  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style  # noqa: E402
-from engine.writing import write_file  # noqa: E402
+from engine.writing import write_file, writing  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
-from prepare.lib.inputs import Parser  # noqa: E402
+from prepare.lib.inputs import Help, Parser  # noqa: E402
 from prepare.shapes import CLASSES, draw  # noqa: E402
 from tasks import augment  # noqa: E402
 
@@ -56,11 +56,10 @@ def new_figure(height):
 
 def save(figure, path):
     """Write a figure in 256 colours, which makes the file half as large."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert('RGB')
-    image = image.quantize(256, kmeans=1)   # without kmeans rare colours become grey
+    drawn = io.BytesIO()
+    figure.savefig(drawn)
+    # without kmeans rare colours become grey
+    image = Image.open(drawn).convert('RGB').quantize(256, kmeans=1)
     write_file(path, lambda f: image.save(f, 'png'), 'wb')
 
 
@@ -450,32 +449,30 @@ def lesson_8():
 
 # ---- the command line ---------------------------------------------------------------------------
 
-PICTURES = {1: lesson_1, 2: lesson_2, 3: lesson_3, 4: lesson_4, 5: lesson_5, 6: lesson_6,
-            7: lesson_7, 8: lesson_8}
+LESSONS = range(1, 9)
+PICTURES = (lesson_1, lesson_2, lesson_3, lesson_4, lesson_5, lesson_6, lesson_7, lesson_8)
 
 
 def main(argv=None):
-    """Draw what a command line asks for. Raises Mistake if the words are wrong, or if a picture is
-    there already, outside of assets/."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('lesson', nargs='?', type=int, choices=PICTURES, help='by default all')
+    """Draw what a command line asks for. Raises Mistake if the words are wrong, if a picture is
+    there already, outside of assets/, or if there can be no such folder."""
+    parser = Parser(description=__doc__, formatter_class=Help)
+    parser.add_argument('lesson', nargs='?', type=int, choices=LESSONS, help='by default all')
     parser.add_argument('--out', type=Path, default=ASSETS, help='folder, by default assets/')
     args = parser.parse_args(argv)
 
-    lessons = [args.lesson] if args.lesson else PICTURES
+    lessons = [args.lesson] if args.lesson else LESSONS
     paths = {n: args.out / f'lesson{n}.png' for n in lessons}
     for path in paths.values():
         if path.exists() and args.out.resolve() != ASSETS:
             raise Mistake(f'{path} is there already; remove it, or name another --out')
 
-    try:
+    with writing(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise Mistake(f'{args.out} cannot be written ({e.strerror}); name another --out') from None
     from matplotlib import rc_context
     for n, path in paths.items():
         with house_style(), rc_context(LESSON_STYLE), torch.no_grad():
-            save(PICTURES[n](), path)
+            save(PICTURES[n - 1](), path)
         print(path)
 
 

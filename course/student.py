@@ -212,7 +212,8 @@ def made(maker, *inputs):
 
 def ready(inputs):
     """The inputs of a call, with those made that `made` names."""
-    makers = {'small_loss': small_loss, 'text_network': text_network, 'one_by_one': one_by_one}
+    # one_by_one: batches as the experiment of a lesson gives them, once, and nobody knows how many
+    makers = {'small_loss': small_loss, 'text_network': text_network, 'one_by_one': iter}
     values = []
     for value in inputs:
         if isinstance(value, dict) and 'made by' in value:
@@ -244,11 +245,6 @@ def text_network(table, block):
     return predict
 
 
-def one_by_one(batches):
-    """Batches as the experiment of a lesson gives them: once, and nobody knows how many."""
-    return (batch for batch in batches)
-
-
 def plain(x):
     """What a function returned, as tensors, numbers, lists and dicts. Anything else is a text that
     says what it is."""
@@ -259,10 +255,7 @@ def plain(x):
     if x is None or isinstance(x, (bool, float)):
         return x
     if isinstance(x, int):
-        try:
-            return float(x)
-        except OverflowError:
-            return 'a number that is too large for float64'
+        return float(x)
     if isinstance(x, torch.Tensor):
         if x.numel() > NUMBERS_OF_A_RESULT:
             return f'a tensor of shape {tuple(x.shape)}'

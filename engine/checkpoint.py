@@ -75,7 +75,7 @@ def check_new(out_dir):
 
 def weights_of(model):
     """{name: tensor} of a network. Weights with two names are there once."""
-    names = dict(model.named_parameters()).keys() | dict(model.named_buffers()).keys()
+    names = {*dict(model.named_parameters()), *dict(model.named_buffers())}
     return {name: tensor for name, tensor in model.state_dict().items() if name in names}
 
 
@@ -220,13 +220,10 @@ def locked(out_dir):
     """The file .lock of a run directory, open, and locked until it is closed: whoever writes to the
     directory has this lock. Raises Mistake if the directory cannot be written, or if another
     process has the lock. Workers that this process forks do not keep it."""
-    try:
+    with writing(out_dir):
         # of a link, the folder that it leads to, which may have been deleted
         os.makedirs(os.path.realpath(out_dir), exist_ok=True)
         lock = open(out_dir / '.lock', 'ab')
-    except OSError as e:
-        raise Mistake(f'{out_dir} cannot be written ({e.strerror}); name another '
-                      'folder') from None
     try:
         import fcntl
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,14 +31,14 @@ class Device:
         self.name = choose_device(name)
         device = torch.device(self.name)
         self.type = device.type
-        if device.type == 'cuda' and device.index is not None:
-            torch.cuda.set_device(device)  # else pinned memory, and more, is that of GPU 0
-        self.dtype = choose_dtype(dtype, self.name)
-        self.compiled = choose_compile(compile, self.name)
-        self.autocast = autocast(self.name, self.dtype)
         if self.type == 'cuda':
             # products that stay in float32 are computed as TF32 where the GPU can
             torch.set_float32_matmul_precision('high')
+            if device.index is not None:
+                torch.cuda.set_device(device)  # else pinned memory, and more, is that of GPU 0
+        self.dtype = choose_dtype(dtype, self.name)
+        self.compiled = choose_compile(compile, self.name)
+        self.autocast = autocast(self.name, self.dtype)
 
     def __str__(self):
         place = f'{self.type} x {world_size()}'
