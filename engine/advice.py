@@ -130,8 +130,8 @@ def advice_of(e):
         hint = 'start again'
         if program() == 'train.py':
             hint = 'go on with --init_from=resume'
-        return ('a process that reads pictures was ended, perhaps for lack of memory; '
-                f'{hint}, with fewer --workers')
+        return ('a process that reads pictures has ended, or sends none, perhaps for lack of '
+                f'memory; {hint}, with fewer --workers')
     if is_lost_process(e):
         return ('another process of this run has ended, and its own message stands above; go on '
                 'with --init_from=resume, if there is a checkpoint')
@@ -185,11 +185,13 @@ def is_lack_of_memory(e):
 
 
 def is_lost_reader(e):
-    """Whether Python or PyTorch says that a process which reads pictures has ended."""
+    """Whether Python or PyTorch says that a process which reads pictures has ended, or sends
+    nothing."""
     if isinstance(e, BrokenProcessPool):
         return True
     # an error that a reader has raised is none of these: it says 'DataLoader worker process'
-    return isinstance(e, RuntimeError) and 'DataLoader worker (pid' in str(e)
+    words_of_torch = r'DataLoader (worker \(pid|timed out)'
+    return isinstance(e, RuntimeError) and re.search(words_of_torch, str(e)) is not None
 
 
 def is_lost_process(e):
