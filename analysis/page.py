@@ -27,7 +27,8 @@ from tasks.augment import denormalize, normalize
 
 FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the file
 SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
-COMPUTED = ('crate', 'crate_mae', 'aot', 'vit')  # networks that network.js computes
+# networks that network.js computes: {model: what it is there}
+COMPUTED = {'crate': 'crate', 'crate_mae': 'crate_mae', 'aot': 'aot', 'gpt2': 'aot', 'vit': 'vit'}
 TOKENIZERS = ('none', 'bytes', 'chars')  # page.js knows these; none: of pictures
 KNOWN_WEIGHTS = re.compile(  # names of the weights with which network.js computes
     r'((decoder_)?layers\.\d+\.'
@@ -137,7 +138,7 @@ def network(net):
         classes = classes_of(net.run, net.model)
     return {
         'name': net.label,
-        'model': net.run.model,
+        'model': COMPUTED[net.run.model],
         'classes': classes,
         'config': asdict(config),
         'weights': weights,

@@ -7,9 +7,9 @@
 #   python eval.py --ckpt=out/crate_dino_imagenet --knn=10,20,100,200 --eval_view=crop
 #
 # Other sizes, and the ViT of the DINO paper, need these flags:
-#   Small/8   --patch_size=8 --out_dir=out/crate_dino_small8_imagenet
+#   Small/8   --patch_size=8 --dtype=float32 --out_dir=out/crate_dino_small8_imagenet
 #   Base      --n_embd=768 --out_dir=out/crate_dino_base_imagenet
-#   Base/8    --n_embd=768 --patch_size=8 --out_dir=out/crate_dino_base8_imagenet
+#   Base/8    --n_embd=768 --patch_size=8 --dtype=float32 --out_dir=out/crate_dino_base8_imagenet
 #   ViT-S     --backbone=vit --n_embd=384 --n_head=6 --out_dir=out/vit_dino_imagenet
 #   paper     --teacher_temp=0.07 --out_dir=out/crate_dino_paper_imagenet
 # The last one warms the teacher's temperature up over 30 epochs, as DINO's paper does.

@@ -21,7 +21,7 @@ NETWORKS = {  # the model file and its settings
     'crate': ('crate', dict(CLASSES, head_dim=5)), 'vit': ('vit', CLASSES), 'crate_mae': ('crate_mae', PICTURES),
     'vit_mae': ('vit_mae', dict(PICTURES, decoder_n_layer=1, decoder_n_head=2, decoder_n_embd=16)),
     'aot_pictures': ('aot', CLASSES), 'aot_text': ('aot', TEXT),
-    'gpt2': ('aot', dict(TEXT, attn='mhsa', mlp=True, bias=True)), 'crate_gpt': ('crate', TEXT),
+    'gpt2': ('gpt2', TEXT), 'crate_gpt': ('crate', TEXT),
     'crate_bert': ('crate', dict(TEXT, causal=False, vocab_size=257)), 'functions': ('aot', dict(TEXT, n_dims=5))}
 OTHERS = {  # which some tests alone need
     'crate_alpha': ('crate_alpha', CLASSES), 'mean': ('crate', dict(CLASSES, pool='mean')),
