@@ -61,7 +61,7 @@ NOT_DRAWN = {
     'cifar10.png': 'curves.png of the comparison of CIFAR-10 in docs/results.md',
     'in_context.png': 'python eval.py --ckpt=out/aot_linear --beside=out/aot_mhsa_linear,'
                       'out/gpt2_linear --results=in_context.csv',
-    'objective_loss.png': 'made of the tables of 21 runs; docs/results.md has their commands',
+    'objective_loss.png': 'made of results/objective.tsv',
 }
 for lesson in range(1, 9):
     NOT_DRAWN[f'lesson{lesson}.png'] = f'python course/pictures.py {lesson}'

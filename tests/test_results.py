@@ -100,6 +100,20 @@ def test_the_table_of_readers_counts_what_they_wrote():
         assert [int(cell['mean']) for cell in TABLES['readers'][row].values()] == counts
 
 
+def test_the_correlations_of_objective_and_loss_are_those_of_the_runs():
+    with open(results.FOLDER / 'objective.tsv', encoding='utf-8', newline='') as file:
+        runs = list(csv.DictReader(file, delimiter='\t'))
+    optimizers = {'all': ('adamw', 'muon'), 'with AdamW': ('adamw',), 'with Muon': ('muon',)}
+    for row, names in optimizers.items():
+        chosen = [run for run in runs if run['optimizer'] in names]
+        losses, objectives = ([float(run[column]) for run in chosen]
+                              for column in ('validation loss, nats', 'objective after the last layer'))
+        cells = TABLES['objective'][row]
+        assert len(chosen) == int(cells['how many']['mean'])
+        printed = float(cells['rank correlation']['mean'].split()[0])
+        assert printed == pytest.approx(stats.spearmanr(losses, objectives).statistic, abs=0.005)
+
+
 # ---- the rule, where only means are left
 
 @pytest.mark.parametrize('a, b', [((1.268, 0.003, 5), (1.136, 0.004, 5)), ((92.8, 0.6, 5), (92.6, 0.7, 3)),
