@@ -384,6 +384,7 @@ def main(argv):
         (1, 1e30): ['rounds', 'tokens'],
         (0, 1e30): ['batch_size', 'seconds'],
     })
+    settings.take_choices(c, optimizer=optim.NAMES)
     c.device = choose_device(c.device)
     works = [Work(command, row, c, values) for row in rows]
     print_table(works, c)

@@ -205,7 +205,8 @@ def with_words(name, words):
     dataset = tasks.find_data(c.dataset, c.data_dir)
     meta = read_meta(dataset)
     model = build_network(request, meta, dataset)
-    task = tasks.choose(c, request.augment, dataset, model, Device('cpu', 'float32', 'false'))
+    task = tasks.choose(c, request.augment, dataset, model,
+                        Device(c.device, c.dtype, c.compile))  # one that is not there is named now
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
     if task.error(Counter()) is None:  # of a validation in which each number is 0: DINO's has none
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '

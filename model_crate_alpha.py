@@ -403,7 +403,7 @@ def check_pictures(x, shape):
 
 
 def initialize(model):
-    """As in the authors' code, D and D1 are uniform between -sqrt(6/d) and sqrt(6/d), D1 too.
+    """As in the authors' code, D and D1 are uniform between -sqrt(6/d) and sqrt(6/d).
     The patch map is uniform between -sqrt(6/P) and sqrt(6/P), where P is how many numbers a patch
     has.
 

@@ -63,7 +63,7 @@ class PictureReader:
         Pillow's, which may have any size. Raises Mistake for pixels of another type, or if there
         are not as many channels as the network reads."""
         from PIL import Image
-        channels = self.model.config.channels
+        channels = getattr(self.model.config, 'channels', 3)
         rows = []
         for picture in pictures:
             if isinstance(picture, Image.Image):

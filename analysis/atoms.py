@@ -463,8 +463,8 @@ def effects_of(c, seen, values):
 def effect(seen, words, values, concept):
     """A row of a table: by how many nats the loss rises if units have other values, for the tokens
     or pictures with a concept and for those without it. The samples are those of the second half,
-    on which no concept was chosen. 'norm' is the change of what the first of these layers returns,
-    as a share of its norm."""
+    on which no concept was chosen. 'norm' is the change of what the second half of the first
+    of these layers returns, as a share of its norm."""
     net, samples = seen.net, seen.samples
     second = slice(len(samples.x) // 2, None)
     x, y = samples.x[second], samples.y[second]
@@ -510,7 +510,7 @@ def say_answers(c, seen, values):
                 logits = [net.model(input_of(net, x))[0] for x in seen.samples.x.split(64)]
                 answers.append(torch.cat(logits).softmax(1).mean(0).tolist())
     if net.reads == 'images':
-        names = classes_of(net.run, net.model)
+        names = [readable(name) for name in classes_of(net.run, net.model)]
         say_table(('mean probability of', 'as it is', 'changed'), zip(names, *answers))
 
 

@@ -24,6 +24,7 @@ from engine.mistakes import Mistake
 from engine.writing import write_file
 from request.trained import from_command_line
 from tasks.augment import denormalize, normalize
+from tasks.imagenet import readable
 
 FOLDER = Path(__file__).with_suffix('')  # analysis/page/, with the parts of the file
 SCRIPTS = ('page.css', 'network.js', 'page.js')  # they go into page.html
@@ -135,7 +136,7 @@ def network(net):
 
     classes = None
     if config.task == 'image' and config.num_classes > 1:
-        classes = classes_of(net.run, net.model)
+        classes = [readable(name) for name in classes_of(net.run, net.model)]
     return {
         'name': net.label,
         'model': COMPUTED[net.run.model],

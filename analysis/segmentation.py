@@ -23,7 +23,7 @@ from analysis.subjects import choose, drawn_pictures, measured, pixels, which_la
 from analysis.tables import mean_and_spread, say_rows, say_table
 from engine.mistakes import Mistake
 from engine.plots import COLOURS
-from engine.writing import write_file
+from engine.writing import write_file, writing
 from tasks import augment
 from tasks.masks import UNKNOWN, Masks
 from tasks.pictures import named, part_seen
@@ -519,7 +519,8 @@ def write_masks(c, net, shown, numbers):
     mask that it belongs to, 0 for none, and UNKNOWN where the network does not see the picture.
     shown: [(name, picture)]; numbers: of each patch, uint8 (n, down, across)."""
     folder = Path(c.masks_to)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     palette = [0, 0, 0]
     for colour in MASK_COLOURS:
         palette += ImageColor.getrgb(colour)

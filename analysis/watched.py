@@ -22,7 +22,7 @@ def draw_curve(run):
     except ModuleNotFoundError:
         return
     rows = read_log(run)
-    watched = [row for row in rows if 'rate_1' in row]
+    watched = [row for row in rows if any(f'{name}_1' in row for name in WATCHED)]
     if not watched:
         return
     names = [name for name in WATCHED if f'{name}_1' in watched[0]]

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 from analysis import figures, layers  # noqa: E402  (from the project, which is above)
 from analysis.measures import noisy_mixture  # noqa: E402
 from engine import networks  # noqa: E402
-from engine.checkpoint import read_log  # noqa: E402
+from engine.checkpoint import validations_of  # noqa: E402
 from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
 from prepare.lib.inputs import Help, Parser  # noqa: E402
@@ -150,9 +150,9 @@ def last_losses(name):
     """{seed: the last validation loss, in nats} of the runs out/NAME_1, out/NAME_2 and so on."""
     losses = {}
     for run in runs_of(name):
-        seed = run.rpartition('_')[2]
-        of_validation = [row['loss'] for row in read_log(run) if row['split'] == 'val']
-        losses[seed] = of_validation[-1]
+        rows = validations_of(run)
+        if rows:
+            losses[run.rpartition('_')[2]] = rows[-1]['loss']
     return losses
 
 

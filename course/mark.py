@@ -34,7 +34,8 @@ def submissions(folder, lesson):
     the lesson. `lesson` is that of files whose names have none, or None."""
     listed = []
     for entry in sorted(folder.glob('[!.]*')):  # none that is hidden
-        student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', entry.stem) or entry.stem
+        name = entry.name if entry.is_dir() else entry.stem
+        student = re.sub(r'[ _-]*lesson[ _-]*\d.*', '', name) or name
         # a file in a folder that has no lesson in its name is a helper of other files
         files = [path for path in sorted(entry.rglob('*.py')) if lesson_of(path)]
         for path in files or [entry]:

@@ -246,7 +246,7 @@ def text_network(table, block):
 
 
 def plain(x):
-    """What a function returned, as tensors, numbers, lists and dicts. Anything else is a text that
+    """What a function returned, as tensors, numbers, tuples and dicts. Anything else is a text that
     says what it is."""
     if isinstance(x, np.generic):  # a number or a bool of scipy
         x = x.item()

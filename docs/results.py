@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from compare import TUNING_SEED, read_table
 from engine import HERE
 from engine.mistakes import Mistake, one_line_errors
+from engine.writing import write_file
 from prepare.lib.inputs import Help, Parser
 from scoring.significance import interval, interval_of_mean, interval_of_means
 
@@ -177,9 +178,14 @@ def page_with_tables(page, tables):
 def main():
     tables = all_tables()
     for page in PAGES:
-        text = page_with_tables(page, tables)
-        page.write_text(text, encoding='utf-8', newline='\n')
-        print(f'{Path(page).name}: {len(MARK.findall(text))} tables')
+        update(page, tables)
+
+
+def update(page, tables):
+    """Write the tables of now into a page."""
+    text = page_with_tables(page, tables)
+    write_file(page, lambda f: f.write(text))
+    print(f'{page.name}: {len(MARK.findall(text))} tables')
 
 
 if __name__ == '__main__':

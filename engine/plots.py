@@ -23,7 +23,7 @@ def house_style():
     import matplotlib.style
     installed = matplotlib.font_manager.get_font_names()
     fonts_of_user = [name for name in matplotlib.rcParams['font.family'] if name in installed]
-    # first all colours with solid lines, then all with dashed ones
+    # first all colours with solid lines, then with dashed, then with dotted ones
     colours = matplotlib.cycler(color=COLOURS)
     line_styles = matplotlib.cycler(linestyle=('-', '--', ':'))
     ours = {

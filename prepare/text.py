@@ -35,7 +35,7 @@ def files_of(path, glob):
     unreadable = []
     endings = Counter()  # of the files that do not match
     for file in sorted(map(Path, files_below(path))):
-        name = file.relative_to(path).as_posix()
+        name = Path(os.path.relpath(file, path)).as_posix()
         if not os.path.isfile(file) or not os.access(file, os.R_OK):
             unreadable.append(file)
         elif fnmatch(f'/{name}'.lower(), f'*/{pattern}'.lower()):  # the end, from some folder on

@@ -1,7 +1,7 @@
 """In-context regression beside simple estimators, as in AoT's Figure 6.
 
-The error is normalized: (prediction - g(x))^2 / d, for sparse functions / 3, so that predicting
-zero has error 1 on average.
+The error is normalized: (prediction - g(x))^2 / d, for sparse functions / sparsity, so that
+predicting zero has error 1 on average.
 """
 import torch
 from tqdm import tqdm

@@ -9,8 +9,6 @@ these seeds do not tell.
 from math import sqrt
 from statistics import fmean, stdev
 
-from scipy.stats import t
-
 LEAST_PAIRS = 3  # with two the interval reaches 12.7 standard errors to each side
 
 
@@ -22,6 +20,7 @@ def interval(differences):
 def interval_of_mean(mean, spread, n):
     """(low, high), the same where only the mean of n differences and their standard deviation are
     left."""
+    from scipy.stats import t  # here and below: training needs no scipy
     # few differences misjudge their own spread too: t is 4.3 for three of them, 2.8 for five
     half = t.ppf(0.975, n - 1) * spread / sqrt(n)
     return mean - half, mean + half
@@ -30,6 +29,7 @@ def interval_of_mean(mean, spread, n):
 def interval_of_means(mean_a, spread_a, n_a, mean_b, spread_b, n_b):
     """(low, high), the 95% interval of a - b, where only the means, standard deviations and numbers
     of runs are left, and no pairs (Welch's t-test)."""
+    from scipy.stats import t
     variance_a = spread_a ** 2 / n_a
     variance_b = spread_b ** 2 / n_b
     variance = variance_a + variance_b

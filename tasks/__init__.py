@@ -124,7 +124,7 @@ class BaseTask:
         self.begin()
 
     def begin(self):
-        """A task of its own may check or replace here what stands above."""
+        """A task may check or replace here what __init__ has set."""
 
     @classmethod
     def held_out(cls, folder):

@@ -1,4 +1,5 @@
-"""Trained networks. A run of train.py loads what is here only if it begins with trained weights.
+"""Trained networks. A run of train.py loads what is here only if it begins with trained weights, or
+resizes positions as DINO does.
 
 runs.py       run directories, opened and written
 surgery.py    weights cut to size: another resolution, a shorter text, a new head

@@ -25,7 +25,7 @@ def inputs_with_output(seed):
     return Z, U, randn(d, K * p), randn(d), causal
 
 
-# the scores reach from -800 to 1200: their exponentials are no numbers
+# the scores reach from -240 to 900: exp(900) is no number
 LARGE_SCORES = (
     torch.tensor([[[20.0, 0.0], [0.0, 20.0], [40.0, -20.0]]], dtype=torch.float64),     # Z
     torch.tensor([[[1.0], [0.5]], [[0.2], [1.0]]], dtype=torch.float64),                # U
