@@ -190,8 +190,8 @@ def is_lost_reader(e):
     if isinstance(e, BrokenProcessPool):
         return True
     # an error that a reader has raised is none of these: it says 'DataLoader worker process'
-    is_of_torch = re.search(r'DataLoader (worker \(pid|timed out)', str(e)) is not None
-    return isinstance(e, RuntimeError) and is_of_torch
+    words_of_torch = 'DataLoader worker (pid', 'DataLoader timed out'
+    return isinstance(e, RuntimeError) and str(e).startswith(words_of_torch)
 
 
 def is_lost_process(e):
