@@ -205,8 +205,9 @@ def with_words(name, words):
     dataset = tasks.find_data(c.dataset, c.data_dir)
     meta = read_meta(dataset)
     model = build_network(request, meta, dataset)
+    # a device, precision or compiler that is missing here is a mistake that comes up now
     task = tasks.choose(c, request.augment, dataset, model,
-                        Device(c.device, c.dtype, c.compile))  # one that is not there is named now
+                        Device(c.device, c.dtype, c.compile))
     epochs_to_steps(c, task)  # from now on c.max_iters is the length of a run
     if task.error(Counter()) is None:  # of a validation in which each number is 0: DINO's has none
         raise Mistake(f'two losses of {name} cannot be compared; train each network with train.py '

@@ -463,8 +463,8 @@ def effects_of(c, seen, values):
 def effect(seen, words, values, concept):
     """A row of a table: by how many nats the loss rises if units have other values, for the tokens
     or pictures with a concept and for those without it. The samples are those of the second half,
-    on which no concept was chosen. 'norm' is the change of what the second half of the first
-    of these layers returns, as a share of its norm."""
+    on which no concept was chosen. 'norm': how much the output of ISTA or of the MLP changes in the
+    first of these layers, as a share of its norm."""
     net, samples = seen.net, seen.samples
     second = slice(len(samples.x) // 2, None)
     x, y = samples.x[second], samples.y[second]

@@ -158,7 +158,8 @@ def problem_with(c, command, net):
     if command in OF_PATCHES and net.reads == 'images':
         n_patches = math.prod(net.patches)
         config = net.model.config
-        picture = torch.zeros(1, config.channels, *config.image_size, device=net.device)
+        channels = getattr(config, 'channels', 3)
+        picture = torch.zeros(1, channels, *config.image_size, device=net.device)
         n_tokens = net.model.embed(picture).size(1)
         if n_tokens != 1 + n_patches:
             return (f'makes {n_tokens} tokens of a picture, and {command} is for a class token and '
@@ -216,8 +217,8 @@ def pictures(c, net, n, label=None, most=None):
     gives --num_samples, or n of a dataset, see `choose`. most: how many of --image to read at
     most."""
     if c.image:
-        labelled = labelled_pictures_of(c.image, c.num_samples or n, c.seed,
-                                        net.model.config.channels)
+        channels = getattr(net.model.config, 'channels', 3)
+        labelled = labelled_pictures_of(c.image, c.num_samples or n, c.seed, channels)
         few = itertools.islice(labelled, c.num_samples or most)
         return [(name, picture) for name, picture, _ in few]
     images, chosen = choose(c, net, n, label)

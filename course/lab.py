@@ -189,13 +189,13 @@ def draw(path, x, y, curves, **axes):
     """
     figure = empty_figure(6, 4)
     axis = figure.subplots()
-    for (name, values), dashes, colour in zip(curves.items(), figures.DASHES, COLOURS):
+    for number, (name, values) in enumerate(curves.items()):
         if isinstance(values, tuple):
             places, values = values
         else:
             places = range(len(values))
-        axis.plot(places, [float(value) for value in values], linestyle=dashes, color=colour,
-                  label=name)
+        axis.plot(places, [float(value) for value in values], linestyle=figures.DASHES[number],
+                  color=COLOURS[number], label=name)
     axis.set(xlabel=x, ylabel=y, **axes)
     if x.startswith('step') and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(whole_numbers())

@@ -6,6 +6,7 @@
 
 Seeds are fixed, nothing is downloaded, and nothing is trained: the networks are those of trained/.
 """
+import argparse
 import io
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ from engine.mistakes import Mistake, one_line_errors  # noqa: E402
 from engine.plots import COLOURS, empty_figure, house_style  # noqa: E402
 from engine.writing import write_file, writing  # noqa: E402
 from model_crate_mae import unpatchify  # noqa: E402
-from prepare.lib.inputs import Help, Parser  # noqa: E402
+from prepare.lib.inputs import Parser  # noqa: E402
 from prepare.shapes import CLASSES, draw  # noqa: E402
 from tasks import augment  # noqa: E402
 
@@ -449,19 +450,20 @@ def lesson_8():
 
 # ---- the command line ---------------------------------------------------------------------------
 
-LESSONS = range(1, 9)
-PICTURES = (lesson_1, lesson_2, lesson_3, lesson_4, lesson_5, lesson_6, lesson_7, lesson_8)
+# {number: function}
+PICTURES = dict(enumerate((lesson_1, lesson_2, lesson_3, lesson_4,
+                           lesson_5, lesson_6, lesson_7, lesson_8), 1))
 
 
 def main(argv=None):
     """Draw what a command line asks for. Raises Mistake if the words are wrong, if a picture is
     there already, outside of assets/, or if there can be no such folder."""
-    parser = Parser(description=__doc__, formatter_class=Help)
-    parser.add_argument('lesson', nargs='?', type=int, choices=LESSONS, help='by default all')
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('lesson', nargs='?', type=int, choices=PICTURES, help='by default all')
     parser.add_argument('--out', type=Path, default=ASSETS, help='folder, by default assets/')
     args = parser.parse_args(argv)
 
-    lessons = [args.lesson] if args.lesson else LESSONS
+    lessons = [args.lesson] if args.lesson else PICTURES
     paths = {n: args.out / f'lesson{n}.png' for n in lessons}
     for path in paths.values():
         if path.exists() and args.out.resolve() != ASSETS:
@@ -472,7 +474,7 @@ def main(argv=None):
     from matplotlib import rc_context
     for n, path in paths.items():
         with house_style(), rc_context(LESSON_STYLE), torch.no_grad():
-            save(PICTURES[n - 1](), path)
+            save(PICTURES[n](), path)
         print(path)
 
 

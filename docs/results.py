@@ -175,17 +175,17 @@ def page_with_tables(page, tables):
     return MARK.sub(filled, page.read_text(encoding='utf-8'))
 
 
+def update(page, tables):
+    """Write a page again, with the tables of now."""
+    text = page_with_tables(page, tables)
+    write_file(page, lambda f: f.write(text))
+    print(f'{page.name}: {len(MARK.findall(text))} tables')
+
+
 def main():
     tables = all_tables()
     for page in PAGES:
         update(page, tables)
-
-
-def update(page, tables):
-    """Write the tables of now into a page."""
-    text = page_with_tables(page, tables)
-    write_file(page, lambda f: f.write(text))
-    print(f'{page.name}: {len(MARK.findall(text))} tables')
 
 
 if __name__ == '__main__':

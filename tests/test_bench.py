@@ -254,3 +254,4 @@ def test_what_is_no_row_is_said_in_a_line(fork, capsys):
     assert 'model_x.py' in said and 'odd' in said and 'gpt2-base' in said
     assert "'rotations'" in fails(capsys, bench.main, 'step', '--rows=odd', '--device=cpu')
     assert 'no text' in fails(capsys, bench.main, 'generate', '--rows=vit', '--device=cpu')
+    assert 'lion' in fails(capsys, bench.main, 'step', '--rows=vit', '--device=cpu', '--optimizer=sgd')

@@ -77,6 +77,7 @@ def never(monkeypatch):
 @pytest.mark.parametrize('words, said', [
     ('aot', 'two different'), ('aot aot', 'two different'), ('aot tots', 'tots'), ('aot no.py', 'no.py'),
     ('aot tost --seed=3', '--seed'), ('aot tost --tost.out_dir=x', '--tost.out_dir'), ('aot tost --seeds=0', 'seeds'),
+    ('aot tost --device=cudo', '--device=auto'), ('aot tost --dtype=flot32', 'float32'),
     ('aot tost --crate.n_layer=1', '--crate.n_layer'), ('aot tost --equal=time', 'time'),
     ('aot tost --n_layers=1', 'n_layers'), ('aot tost --aot.n_layers=1', 'n_layers'), ('aot vit', 'vit'),
     ('aot tost --tost.batch_size=5', '--batch_size=5'), ('aot large.py', '--batch_size=5'),

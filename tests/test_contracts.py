@@ -91,6 +91,7 @@ def test_layers_without_attention_are_measured_and_other_commands_say_what_is_mi
     rows = list(csv.DictReader((tmp_path / 'x.csv').read_text().splitlines()))
     assert len(rows) == 4 and all(0 < float(row['sparsity']) < 1 and float(row['coding_rate']) > 0 for row in rows)
     assert 'norm_2' in read_log(tmp_path / 'out')[0]
+    assert (tmp_path / 'out' / 'curve.png').is_file()
     capsys.readouterr()
     for command, more in (('attention', ['--start=some text']), ('compress', data), ('denoise', data), ('subspaces', [])):
         assert 'without `attn`' in fails(capsys, analyze.main, command, f'--ckpt={tmp_path}/out', *more)

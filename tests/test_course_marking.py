@@ -130,6 +130,8 @@ def test_a_folder_or_a_file_for_each_student_and_a_row_for_what_cannot_be_read(t
     (folder / 'cleo_lesson3.py').write_text(SOLUTIONS[3].replace('(Z - t).relu()', 'Z.relu()'))
     (folder / 'dan.py').write_text(SOLUTIONS[3])
     (folder / '=eve_lesson3.json').write_text('')
+    (folder / 'gil.b').mkdir()
+    (folder / 'gil.b' / 'lesson3.py').write_text('')
     (folder / 'finn_lesson3.py').write_bytes(b'\xff\x00')
 
     rows = marked(folder)
@@ -138,6 +140,7 @@ def test_a_folder_or_a_file_for_each_student_and_a_row_for_what_cannot_be_read(t
     # `prox` has 10 of 50 minutes
     assert float(rows['cleo_lesson3.py']['points']) == POINTS * 40 / 50
     assert rows['cleo_lesson3.py']['not right'] == 'prox (wrong)'
+    assert rows['gil.b/lesson3.py']['student'] == 'gil.b'
     for name in ('empty', 'dan.py', "'=eve_lesson3.json", 'finn_lesson3.py'):
         assert rows[name]['problem'] and float(rows[name]['points']) == 0, rows[name]
 

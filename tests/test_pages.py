@@ -12,7 +12,7 @@ COURSE = ROOT / 'course'
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 LESSONS = [*sorted(COURSE.glob('lesson*.md')), COURSE / 'README.md']
 FOR_LECTURERS = [COURSE / 'marking.md', COURSE / 'hour.md', COURSE / 'answers' / 'questions.md']
-IN_FOLDERS = [ROOT / 'CHANGES.md', ROOT / 'CONTRIBUTING.md', ROOT / 'trained' / 'README.md', ROOT / 'tests' / 'README.md']
+OTHERS = [ROOT / 'CHANGES.md', ROOT / 'CONTRIBUTING.md', ROOT / 'trained' / 'README.md', ROOT / 'tests' / 'README.md']
 THEIRS = {'model_spectra.py', 'tasks/task_spectra.py', 'model_own.py', 'model_x.py', 'model_tiny.py', 'model_turn.py', 'model.py', 'tasks/task_x.py', 'tasks/task_rotations.py',
           'train_x_shapes.py', 'anna.py', 'anna_lesson3.py', 'anna/lesson3.py'}  # files of the reader
 PLACES = ROOT, ROOT / 'config', COURSE, COURSE / 'marks'
@@ -41,7 +41,7 @@ def commands(page):
     return list(dict.fromkeys(filter(None, lines)))
 
 
-@pytest.mark.parametrize('page', PAGES + LESSONS + FOR_LECTURERS + IN_FOLDERS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize('page', PAGES + LESSONS + FOR_LECTURERS + OTHERS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_links_exist(page):
     names = set(re.findall(r'`([\w/]+\.(?:py|md|ipynb|tsv))`', prose(page))) - THEIRS
     if page.name != 'CHANGES.md':  # it names files of earlier versions

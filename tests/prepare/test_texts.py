@@ -270,6 +270,12 @@ def test_a_folder_of_other_files_asks_which(files, words, named, tmp_path, capsy
     assert all(name in line for name in named) and not (tmp_path / 'd').exists()
 
 
+def test_a_folder_may_be_typed_by_way_of_its_neighbour(tmp_path):
+    tree(tmp_path, {'in/a.txt': b'text ' * 20, 'other/b.txt': b''})
+    text.main([f'{tmp_path}/other/../in', '--out', f'{tmp_path}/d'])
+    assert ''.join(splits_of(tmp_path / 'd').values()) == 'text ' * 20
+
+
 def test_who_types_a_glob_gets_what_it_matches(tmp_path, capsys):
     tree(tmp_path / 'in', {'a.md': b'text ', 'b.md': b'text ', 'stray.txt': b'a stray note ' * 20, 'Makefile': b''})
     text.main([f'{tmp_path}/in', '--glob', '*.txt', '--out', f'{tmp_path}/d'])
