@@ -342,6 +342,7 @@ def race_all(configs, requested):
     """Trains every config in turn, and prints a line for each run and for each config. requested:
     {name: Requested}, settings of the race or of train.py."""
     c, extra_settings = split_settings(requested, RaceConfig)
+    settings.check_ranges(c, {(1, 1e30): ['rounds']})
     extra = words_of(extra_settings)
 
     print(f'{machine("auto")}, validation loss {c.target_loss}, {c.rounds} rounds')

@@ -79,11 +79,10 @@ SAME_WEIGHTS = 0.02     # the largest difference, as a share, of sizes that coun
 COLUMNS = {  # of results.csv, and the type of each
     'run': str, 'network': str, 'command': str, 'seed': int, 'weights': int, 'steps': int,
     'chosen_step': int, 'seconds': float, 'val_error': float, 'split': str, 'error': float,
-    'commit': str, 'machine': str,
-}
+    'commit': str, 'machine': str}
 # what decides how much a run reads, how long it is, and from which validations its checkpoint is
 # chosen
-BUDGET = ('dataset', 'data_dir', 'train_share', 'block_size', 'batch_size',
+BUDGET = ('dataset', 'data_dir', 'train_share', 'block_size', 'n_dims', 'batch_size',
           'gradient_accumulation_steps', 'sparsity', 'curriculum', 'max_iters', 'target_loss',
           'patience', 'eval_interval', 'eval_iters', 'eval_view', 'eval_crop')
 CHOSEN_HERE = ('model', 'seed', 'out_dir', 'init_from', 'eval_only', 'overwrite')
@@ -233,8 +232,11 @@ def check_same_budget(first, second):
 
 
 def settings_of(task):
-    """{setting: value} of a run, with the length of a row, which is 1 for pictures."""
-    return vars(task.c) | vars(task.augment) | {'block_size': task.tokens_per_row}
+    """{setting: value} of a run, with the sizes of what it reads."""
+    sizes = {'block_size': task.tokens_per_row, 'n_dims': 0}
+    if isinstance(task.valid, Prompts):  # its network says how long and how wide prompts are
+        sizes = vars(task.config)
+    return vars(task.c) | vars(task.augment) | sizes
 
 
 def as_large_as(first, rival):

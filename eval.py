@@ -288,8 +288,8 @@ def score_features(c, trained):
     task, _ = split_to_score(c, trained)
     model = trained.model
     images = task.valid
-    settings.check_ranges(c, {(0, len(model.layers)): ['layer']})
-    if c.layer > 0:
+    if c.layer != 0:
+        settings.check_ranges(c, {(1, len(model.layers)): ['layer']})
         model.layers = model.layers[:c.layer]
     if images.split == 'train':
         raise Mistake('--probe and --knn learn from the train split; score another --split')

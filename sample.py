@@ -65,6 +65,7 @@ ONLY_FOR = {
     'overwrite': PICTURES,
     'start': TEXTS,
     'interactive': TEXTS,
+    'num_samples': (*PICTURES, 'text'),
     'max_new_tokens': ['text'],
     'temperature': ['text'],
     'top_k': ['text'],

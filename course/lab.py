@@ -2,9 +2,9 @@
 
     python course/lesson4.py    # each lesson's file runs its experiment, with the functions in it
 """
-import inspect
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -32,18 +32,17 @@ torch.set_num_threads(1)
 
 def run(main, doc):
     """The file of a lesson as a user starts it. With --help it prints doc, its docstring. Else
-    main() is its experiment."""
+    main() is its experiment. Raises Mistake for a function that is still a gap."""
     with one_line_errors():
         Parser(description=doc, formatter_class=Help).parse_args()
-        main()
-
-
-def needs(*functions):
-    """Raises Mistake if a function of another lesson is still a gap."""
-    for function in functions:
-        if 'raise NotImplementedError' in inspect.getsource(function):
-            file = Path(inspect.getfile(function)).name
-            raise Mistake(f'{function.__name__} of {file} is a gap: fill it in first')
+        try:
+            main()
+        except NotImplementedError as e:
+            if e.args:  # a library has raised it
+                raise
+            *_, gap = traceback.extract_tb(e.__traceback__)
+            line = f'{gap.name} of {Path(gap.filename).name} is a gap: fill it in first'
+            raise Mistake(line) from None
 
 
 # ---- data ---------------------------------------------------------------------------------------

@@ -44,8 +44,6 @@ WIDTH = 128
 
 def main(steps=6):
     import lab
-    from lesson1 import compressed_rate_gradient
-    lab.needs(compressed_rate_gradient)
     Z, U = lab.mixture(HEADS, HEAD_DIM, TOKENS, WIDTH, delta=0.2)
     network = lab.new('crate', n_layer=1, n_head=HEADS, n_embd=WIDTH)
     first_U = network.layers[0].attn.U.weight.detach().double()         # (K p, d)

@@ -67,9 +67,6 @@ def sample(predict, ids: torch.Tensor, new: int, block: int, temperature: float,
 # ---- the experiment: your step denoises, your AoT writes ----------------------------------------
 
 def main(steps=300):
-    import lab
-    from lesson4 import train
-    lab.needs(train)
     take_ten_layers()
     write_text(steps)
 

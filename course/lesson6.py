@@ -92,8 +92,7 @@ def loss_of_hidden(weights, cut, hidden):
 
 def main(steps=600):
     import lab
-    from lesson4 import layer, patches, train
-    lab.needs(layer, patches, train)
+    from lesson4 import patches, train
     show_ways_back()
     start = lab.first_weights('crate_mae', image_size=32, patch_size=SIDE, n_layer=LAYERS,
                               n_head=HEADS, n_embd=96)

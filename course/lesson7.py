@@ -62,7 +62,7 @@ def main(pictures=500):
     masks = lab.masks('test')[:pictures]                                # bool (n, 32, 32)
     runs = lab.runs_of('look')
     if not runs:
-        raise SystemExit('there is no out/look_1: train it first, with the command of lesson7.md')
+        raise lab.Mistake('there is no out/look_1: train it first, with the command of lesson7.md')
 
     middle = torch.zeros_like(masks)
     middle[:, 8:24, 8:24] = True

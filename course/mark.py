@@ -93,8 +93,8 @@ def parse(argv):
     check_ranges(options, {(1, 3600): ['seconds'], (0, 1_000_000): ['seed']})
     if not options.folder.is_dir():
         raise Mistake(f'{options.folder} is no folder: name the folder of the submissions')
-    if options.csv.exists():
-        raise Mistake(f'{options.csv} exists: delete it, or name another file with --csv')
+    if options.csv.exists() or not options.csv.parent.is_dir():
+        raise Mistake(f'{options.csv} exists, or its folder does not: name another file')
     return options
 
 

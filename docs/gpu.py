@@ -267,7 +267,6 @@ def compile_layers(o, model):
     layers = [layer for name in ('layers', 'decoder_layers') for layer in getattr(model, name, ())]
     for layer in layers or [model]:
         layer.compile(dynamic=False, backend='aot_eager' if o.toy else 'inductor')
-    return model
 
 
 # ---- train ----------------------------------------------------------------------------------------------------------

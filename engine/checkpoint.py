@@ -261,14 +261,9 @@ def log_lines(path):
         raise Mistake(f'no {path}; name a run directory, such as out/aot_stdlib')
     with reading(f'{path} cannot be read', 'make it readable'):
         lines = path.read_bytes().split(b'\n')[:-1]  # the last part is b'', or a cut line
-    rows_before = set()
     for number, line in enumerate(lines, 1):
         with reading(f'{path}, line {number} is damaged', 'delete that line'):
             row = json.loads(line)
             if not {'step', 'split', 'loss'} <= row.keys() or not isinstance(row['step'], int):
                 raise ValueError('step, split or loss is missing')
-            step_and_split = row['step'], row['split']
-            if step_and_split in rows_before:
-                raise ValueError('a line above it is of the same step')
-            rows_before.add(step_and_split)
             yield row, line + b'\n'

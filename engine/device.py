@@ -43,9 +43,7 @@ class Device:
     def __str__(self):
         place = f'{self.type} x {world_size()}'
         if self.type == 'cpu':
-            threads = torch.get_num_threads()
-            unit = 'thread' if threads == 1 else 'threads'
-            place += f' with {threads} {unit}'
+            place += f', threads: {torch.get_num_threads()}'
         compiled = 'compiled' if self.compiled else 'not compiled'
         line = f'{place}, {name_of(self.dtype)}, {compiled}'
         if self.type == 'cpu' and lacks_cuda():

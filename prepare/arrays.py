@@ -141,7 +141,7 @@ def hold_out(x, y, val_share):
     if len(x) < 2:
         raise Mistake('one row is too little for training and validation; give more')
     order = np.random.default_rng(0).permutation(len(x))
-    count = max(1, round(val_share * len(x)))
+    count = min(max(1, round(val_share * len(x))), len(x) - 1)
     val = np.sort(order[:count])
     train = np.sort(order[count:])
     return (x[train], y[train]), (x[val], y[val])

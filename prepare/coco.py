@@ -36,9 +36,9 @@ def read_splits(folder):
             content = json.loads(path.read_text(encoding='utf-8'))
             categories = {row['id']: row['name'] for row in content['categories']}
             if split in splits:
-                raise ValueError(f'it is a second file for {split}')
+                raise Mistake(f'{path} is a second file for {split}; remove one of them')
             if names not in (None, categories):
-                raise ValueError('it has other categories than the file before')
+                raise Mistake(f'{path} has other categories than the file before; remove one')
             objects = defaultdict(list)
             for row in content['annotations']:
                 objects[row['image_id']].append(row)

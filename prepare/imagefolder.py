@@ -17,8 +17,8 @@ and self-distillation (DINO) learn from it, because they use no classes.
 With --labels the folders do not count. The table has a header, file,class, and a row for each
 picture: its path in FOLDER, with its ending, and its class. Other pictures are left out.
 
-Pictures are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their variants, of at most 32,768
-pixels on a side and 134 million in all. In grey pictures of more than 8 bits white is 255, 4,095 or
+Pictures are .jpg, .png, .webp, .bmp, .gif, .tif, .ppm, .avif and their variants, of at most 178
+million pixels, as Pillow allows. In grey pictures of more than 8 bits white is 255, 4,095 or
 65,535, the first of them that no number exceeds. Hidden files are ignored; other files, such as
 .heic, and pictures beside class folders are left out and counted. Which pictures are held out
 depends only on their names: of each class the first ones in the order of the sha256 of the name, at

@@ -125,9 +125,6 @@ def check_config(c):
     if c.min_lr > c.learning_rate and c.schedule != 'constant':
         raise Mistake(f'min_lr={c.min_lr} is above learning_rate={c.learning_rate}; set --min_lr '
                       'to at most that')
-    if c.optimizer == 'adam' and c.weight_decay_end >= 0:
-        raise Mistake('weight_decay_end means nothing for adam, which has no weight decay; say '
-                      '--weight_decay_end=-1, or --optimizer=adamw')
     starts_from_run = c.init_from not in ('scratch', 'resume')
     start_folder = os.path.realpath(run_directory(c.init_from))
     same_folder = start_folder == os.path.realpath(c.out_dir)

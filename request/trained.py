@@ -20,8 +20,6 @@ FIXED = {'model', 'dataset', 'train_share', 'sparsity', 'seed', 'optimizer', 'ne
 # what a fine-tuned run does not take over from the run before it
 NOT_INHERITED = {'out_dir', 'overwrite', 'eval_only', 'new_head', 'new_norm', 'compile',
                  'target_loss', 'wandb_run_name', 'device', 'workers'}
-# settings of runs by earlier versions that no longer exist
-GONE = {'fsdp'}
 
 
 def settings_to_resume(requested, TrainConfig, AugmentConfig):
@@ -115,10 +113,8 @@ def with_fresh_weights(run, values, seed):
 
 
 def settings_of(run, *classes):
-    """The settings of a run, with the types of their fields. Settings of earlier versions that no
-    longer exist are left out."""
-    requested = {name: Requested(value, 'config.json')
-                 for name, value in run.settings.items() if name not in GONE}
+    """The settings of a run, with the types of their fields."""
+    requested = {name: Requested(value, 'config.json') for name, value in run.settings.items()}
     return {'model': run.model} | check(requested, *classes)
 
 

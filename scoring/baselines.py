@@ -45,8 +45,9 @@ class ReleasedISTA(ISTA):
 
 class ReleasedCRATE(CRATE):
     def __init__(self, config):
-        if not isinstance(config, CRATEConfig):
-            raise Mistake('the released way is written for CRATE; name another row')
+        if not isinstance(config, CRATEConfig) or config.ista != 'relu' or config.tie_out:
+            raise Mistake("the released way is written for CRATE with ista='relu' and a learned W; "
+                          'name another row')
         super().__init__(config)
         for layer in self.layers:
             layer.attn.__class__ = ReleasedMSSA

@@ -16,6 +16,9 @@ def batch(c, n):
     if c.task in ('text', 'masked_text'):
         return torch.randint(c.vocab_size, (2, n, c.block_size)).unbind()
 
+    if c.task not in ('image', 'masked_image', 'views'):
+        raise Mistake(f"there is no batch of noise for task='{c.task}'; add one to the function "
+                      'batch in scoring/flops.py')
     channels = getattr(c, 'channels', 3)
     x = torch.randn(n, channels, *c.image_size)
     if c.task == 'image':
@@ -23,10 +26,6 @@ def batch(c, n):
         return x, torch.randint(num_classes, (n,))
     if c.task == 'masked_image':
         return x, None
-    if c.task != 'views':
-        raise Mistake(f"there is no batch of noise for task='{c.task}'; add one to the function "
-                      'batch in scoring/flops.py')
-
     no_small_crops = x.new_empty(0)
     return (torch.stack((x, x)), no_small_crops), None
 

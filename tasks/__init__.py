@@ -231,9 +231,8 @@ def share_of_step(passes, rows, rank, world_size, shares_passes=False):
         own_passes = passes // world_size
         own_rows = rows
     if own_passes * own_rows * world_size != passes * rows:  # a division left a remainder
-        setting = 'batch_size' if shares_passes else 'one of them'
         raise Mistake(f'{world_size} processes cannot share gradient_accumulation_steps={passes} '
-                      f'of batch_size={rows}; make {setting} a multiple of {world_size}')
+                      f'of batch_size={rows}; make batch_size a multiple of {world_size}')
     starts = range(0, passes * rows, own_rows)
     all_parts = [slice(start, start + own_rows) for start in starts]
     if shares_passes:  # the parts of a pass lie beside each other: one for each process

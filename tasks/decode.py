@@ -47,7 +47,7 @@ def files_below(folder):
 
 def say_left_out(paths, taken, why):
     """Print how many of the paths are not taken, the first of them, and why."""
-    left_out = sorted(map(str, set(paths) - set(taken)))
+    left_out = sorted(set(map(os.path.normpath, paths)) - set(map(os.path.normpath, taken)))
     if left_out:
         more = ', ..' if len(left_out) > 3 else ''
         line = f'left out {len(left_out):,} ({why}): {", ".join(left_out[:3])}{more}'

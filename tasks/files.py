@@ -1,6 +1,7 @@
 """Prepared datasets: folders of .npy arrays, and a meta.json with their lengths and types.
 
   text            SPLIT.npy: one 1-D array of token ids; meta.json names the tokenizer
+                  SPLIT.counted.npy: which of them a network learns, bool, if not all
   small pictures  SPLIT.images.npy: uint8 (N, H, W, C)
                   SPLIT.labels.npy: int64 (N,)
   large pictures  SPLIT.jpeg.npy: the bytes of all JPEG files, one after the other

@@ -64,7 +64,6 @@ REFUSED = {
         --init_from=text+--new_head=true --randaugment_n=2 --dataset=ptb --fsdp=true
         --out_dir=file/below
         --out_dir=run --image_size=16(images) --n_dims=4(functions)
-        --optimizer=adam+--weight_decay_end=0.4
         --n_layer=3.5 --n_layer=many --n_layer=[ --n_layer=true --learning_rate=fast
         --learning_rate=true
         --learning_rate --telemetry=1 --telemetry=yes --qqqqq=3(--help) no_such.py
@@ -83,7 +82,7 @@ REFUSED = {
         --train_share=0 --image_size=8,8,8 --channels=1 --new_head=true --local_crops=3
         --init_from=picture+--dataset=text --init_from=picture+--model=vit --dataset=cifar10
         --eval_view=squash+--eval_crop=0.5 --eval_crop=1e-9 --eval_crop=0 --crop_scale=2
-        --dropout=-1
+        --dropout=-1 --lam=-1 --ista=mm+--alpha=0
         --label_smoothing=1.5 --label_smoothing=-0.1 --workers=100000
         --workers=100000000000000000000000''',
     'train functions': '''
@@ -120,7 +119,7 @@ REFUSED = {
         --ckpt --ckpt= --stop out/mine(--ckpt=out/mine)
         --ckpt=out/mina(out/mine) --ckpt=out/mine/last.pt(out/mine)
         --ckpt=out/gpt2-xl(prepare/gpt2_weights.py)''',
-    'sample gaps': '--start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
+    'sample gaps': '--num_samples=3 --start=the([MASK]) --start=aaaaaaaaaaaaaaaa[MASK](block_size) --image=folder',
     'sample pictures': '''
         --out=x.what --out=no/x.png --out=there.png --interactive=true --mask_ratio=0.5 --start=a
         --top_k=3
@@ -151,7 +150,8 @@ REFUSED = {
     'analyze attention': '--ckpt=tost(TSSA)',
     'bench': '''
         pikturs --rows=crate-huge --rows=crate-tiny-nanogpt(row) --rows=crate-tiny+--image_size=33
-        --rounds=0
+        --rounds=0 --rows=crate-tiny-released+--ista=mm(released)
+        --rows=crate-tiny-released+--tie_out=true(released)
         --batch_size=100000000000000000000000(memory)''',
     'bench generate': '--rows=vit-small',
     'prepare shapes': '--size=3 --train=1000000000000',

@@ -84,7 +84,8 @@ def never(monkeypatch):
     ('aot often.py', '--eval_interval=2'), ('aot epochs.py', '--eval_interval='), ('aot patient.py', '--patience=1'),
     ('aot tost --sweep=seed=1,2', '--seed'), ('aot tost --sweep=out_dir=a,b', '--out_dir'),
     ('aot tost --sweep=eval_only=true,false', '--eval_only'), ('aot tost --sweep=tots.n_layer=1,2', 'tots'),
-    ('aot gaps.py', 'different things'), ('aot wide.py', '--block_size=8'), ('dino.py other.py', 'two losses'),
+    ('aot gpt2 --dataset=linear', '--block_size=82'),
+    ('aot gpt2 --dataset=linear --block_size=82 --gpt2.n_dims=3', '--n_dims=3'), ('aot gaps.py', 'different things'), ('aot wide.py', '--block_size=8'), ('dino.py other.py', 'two losses'),
     ('aot tost --equal=weights --aot.n_embd=2 --tost.n_layer=9', '--tost.n_layer')])
 def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said, tiny, quads, never, monkeypatch, tmp_path,
                                                                    capsys):
@@ -101,6 +102,8 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(words, said,
         typed = tiny[:2]
     elif 'dino' in words:
         typed = quads[:1]
+    elif 'linear' in words:
+        typed = []
     elif '.py' in words:  # what goes to both would make them equal
         (tmp_path / 'aot.py').write_text(BASE)
         words = words.replace('aot ', 'aot.py ')

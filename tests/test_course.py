@@ -358,6 +358,20 @@ def test_the_experiment_of_a_lesson_runs_with_the_functions_in_its_file(
             assert shows(*([float(v) for v in re.findall(NUMBER, line)] or line for line in lines)), lines
 
 
+def test_a_gap_is_one_line_and_a_fault_of_a_library_is_none(capsys, monkeypatch):
+    import lab
+    import lesson3
+    monkeypatch.setattr(sys, 'argv', ['lesson3.py'])
+    with pytest.raises(SystemExit) as end:
+        lab.run(lesson3.main, '')
+    assert end.value.code == 2 and 'lasso_objective of lesson3.py' in capsys.readouterr().err
+
+    def of_a_library():
+        raise NotImplementedError('not for Half')
+    with pytest.raises(NotImplementedError):
+        lab.run(of_a_library, '')
+
+
 def test_what_experiments_read_of_runs_and_of_data(picture_run, tmp_path, monkeypatch):
     import lab
     monkeypatch.chdir(tmp_path)

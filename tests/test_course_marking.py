@@ -153,7 +153,7 @@ def test_a_lesson_for_names_without_one_and_the_same_inputs_again(tmp_path):
 
 
 @pytest.mark.parametrize('words', ['none --csv=a.csv', '. --csv=there.csv', '.', '. --csv=a.csv --lesson=9',
-                                   '. --csv=a.csv --seconds=0', '. --csv=a.csv --seed=-1'])
+                                   '. --csv=a.csv --seconds=0', '. --csv=a.csv --seed=-1', '. --csv=none/a.csv'])
 def test_wrong_words_are_one_line_and_replace_nothing(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'there.csv').write_text('marks of last year')

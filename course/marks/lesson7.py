@@ -106,17 +106,18 @@ def implementations():
     """[(the name of the mistake, the source)]. The name of a right one begins with 'right, '."""
     right = source_of(2)
     others = f'{right}\n{text_of("marks/mssa.py")}\nmssa = '
-    listed = [
-        ('right, with einsum', right),
-        ('right, with scaled_dot_product_attention', f'{others}fused'),
-        ('right, in loops', f'{others}in_loops'),
-        ('scores that fall with the distance of two tokens', f'{others}prefers_near_tokens'),
-        ('samples of a batch that see each other', f'{others}mixes_samples'),
-    ]
+    sources = {
+        'right, with einsum': right,
+        'right, with scaled_dot_product_attention': f'{others}fused',
+        'right, in loops': f'{others}in_loops',
+        'scores that fall with the distance of two tokens': f'{others}prefers_near_tokens',
+        'samples of a batch that see each other': f'{others}mixes_samples',
+    }
     for function, old, new, name in mistakes_of(2):
         if function in ('attention_weights', 'mssa') and name.startswith(WRONG):
-            listed.append((name, f'import math\n{changed(right, function, old, new)}'))
-    return listed
+            # one that can be made in several ways counts once, in the first way
+            sources.setdefault(name, f'import math\n{changed(right, function, old, new)}')
+    return list(sources.items())
 
 
 EXERCISES = [

@@ -132,7 +132,7 @@ def claim(args, *folders):
             check_replaceable(path)
             for word in args.words:
                 source = Path(word.rpartition('=')[2])  # of --images=FILE the file
-                if source.exists() and path.resolve() in source.resolve().parents:
+                if os.path.exists(source) and path.resolve() in source.resolve().parents:
                     raise Mistake(f'{source} would be replaced too; move it to another folder')
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Mistake(f'{path} exists and is no prepared dataset; give another --out')

@@ -283,7 +283,7 @@ def write_text_meta(folder, out, tokenizer, splits):
     for split, entry in splits.items():
         if entry['tokens'] < 2:
             raise Mistake(f'too little text: {entry["tokens"]} tokens for {split}; give more, or '
-                          'another --val or --test')
+                          'hold out another share')
         print(f'{out}/{split}.npy: {entry["tokens"]:,} tokens of {entry["bytes"]:,} bytes, '
               f'vocabulary {tokenizer.vocab_size}')
     write_meta(folder, {'kind': 'text', 'tokenizer': tokenizer.spec,

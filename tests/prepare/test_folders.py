@@ -67,6 +67,13 @@ def test_classes_from_a_table(kind, tmp_path, capsys):
     assert 'not_in_it.jpg' in said and '7.jpg' in said
 
 
+def test_in_the_folder_itself_what_is_taken_is_not_left_out(tmp_path, monkeypatch, capsys):
+    tree(tmp_path, {f'f/{name}': jpeg() for name in ROWS} | {'f/labels.csv': TABLES['plain']})
+    monkeypatch.chdir(tmp_path / 'f')
+    imagefolder.main(['.', '--labels', 'labels.csv', '--out', '../d', '--workers', '0'])
+    assert 'left out 1 ' in capsys.readouterr().err                        # labels.csv
+
+
 @pytest.mark.parametrize('content, named', [
     ((TABLE + '1.jpg,cat\n').encode(), '1.jpg'), ((TABLE + './deep/../1.jpg,dog\n').encode(), '1.jpg'),
     (b'file,class\n1.jpg\n', '1.jpg'), (b'file,class\n3.jpg,cat\n1.jpg,\n', '1.jpg'), (b'1.jpg,cat\n3.jpg,dog\n', 'file'),

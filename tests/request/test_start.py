@@ -112,14 +112,6 @@ def test_a_device_that_is_not_here_and_what_ends_or_names_a_run_are_not_inherite
     assert {k: getattr(found, k) for k in own} == {k: getattr(train.TrainConfig, k) for k in own}
 
 
-def test_a_run_of_an_earlier_version_goes_on_whatever_it_said_of_fsdp(picture_run, tmp_path):
-    out = shutil.copytree(picture_run, tmp_path / 'a')
-    with edited(out / 'config.json') as config:
-        config['settings']['fsdp'] = True
-    go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
-    assert read_last(out)['step'] == 7 and 'fsdp' not in config_of(out)
-
-
 # ---- fine-tuning
 
 
