@@ -67,7 +67,7 @@ from weights.surgery import load_model
 @dataclass
 class CompareConfig:
     seeds: int = 3          # how often each network is trained, with the seeds 0, 1, ..
-    equal: str = 'steps'    # steps, or weights: also widen the others to the weights of the first
+    equal: str = 'steps'    # steps, or weights: the others get a width with as many as the first
     sweep: str = ''         # tune each first: a setting and its values, muon_lr=0.01,0.03
     jobs: int = 1           # runs side by side; if there are several, each has one thread
     out: str = ''           # folder to write; empty: out/compare_NAMES
@@ -95,7 +95,7 @@ class Contestant:
     words: list             # of its command line, python train.py WORDS
     parameters: int
     task: tasks.BaseTask    # it says what the error of a validation is; task.c is the TrainConfig
-    held_out: str           # the split on which its checkpoint is chosen
+    held_out: str           # the split on which its runs validate
     scored: str             # the split on which it is scored
 
     def work(self):
@@ -105,7 +105,7 @@ class Contestant:
         rows = c.eval_iters * c.batch_size
         if not isinstance(self.task.valid, Prompts):  # which have no end
             rows = min(rows, len(self.task.valid))
-        n_validations = c.max_iters // c.eval_interval + 1
+        n_validations = math.ceil(c.max_iters / c.eval_interval) + 1
         return c.max_iters + n_validations * rows / self.task.rows_per_step / 3
 
 
@@ -227,8 +227,8 @@ def check_same_budget(first, second):
     for name in BUDGET:
         if values_of_first[name] != values[name]:
             raise Mistake(f'{first.name} has {name}={values_of_first[name]}, {second.name} has '
-                          f'{name}={values[name]}, so their errors cannot be compared; give both '
-                          f'the same --{name}={values[name]}')
+                          f'{name}={values[name]}, so their errors cannot be compared; give all '
+                          f'runs the same --{name}={values[name]}')
 
 
 def settings_of(task):
@@ -299,16 +299,16 @@ def claim(folder, contestants, sweep, command):
     """Write to comparison.json whose folder this is. Returns the lock of the folder, see `locked`.
     Raises Mistake if it holds something else, or if another process has the lock."""
     path = folder / 'comparison.json'
-    networks = {entry.name: entry.words for entry in contestants}
+    mine = {'networks': {entry.name: entry.words for entry in contestants}, 'sweep': sweep,
+            'command': command}
     if path.exists():
         before = json.loads(path.read_text(encoding='utf-8'))
-        if before['networks'] != networks or before['sweep'] != sweep:
+        if before | {'command': command} != mine:  # with more --seeds it is the same comparison
             raise Mistake(f'{folder} holds another comparison: {before["command"]}; type that, or '
                           'name another --out')
     elif any(folder.glob('[!.]*')):
         raise Mistake(f'{folder} holds no comparison; name another --out')
     lock = locked(folder)
-    mine = {'networks': networks, 'sweep': sweep, 'command': command}
     write_file(path, lambda f: json.dump(mine, f))
     return lock
 
@@ -338,7 +338,8 @@ failed = []  # exit codes; as soon as there is one, no other run begins
 
 
 def end_runs(number, frame):
-    """Hand a signal on to the runs, which save and end. Without runs the program ends at once."""
+    """Hand a signal on to the runs, which save and end. Without runs the program ends at once, or
+    as soon as the run that is being scored is done."""
     if not running:
         sys.exit(128 + number)
     failed.append(128 + number)
@@ -464,7 +465,7 @@ def read_table(path):
     with open(path, encoding='utf-8', newline='') as file:
         for row in csv.DictReader(file):
             if list(row) != list(COLUMNS):
-                raise Mistake(f'{path} has other columns, of another version; name another --out')
+                raise Mistake(f'{path} has other columns, of another version; move it away')
             rows[row['run']] = {name: kind(row[name]) for name, kind in COLUMNS.items()}
     return rows
 

@@ -3,8 +3,6 @@ use them most, and what the network does without them. analysis/units.py says wh
 and scores are."""
 import collections
 import html
-import itertools
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +50,7 @@ class Seen(NamedTuple):
     net: object
     samples: Samples
     units: list             # of each layer, bfloat16 (n, k, m)
-    explained: list         # of each layer, see `explained` in units.py
+    explained: list         # of each layer, in the first batch, see `explained` in units.py
     scores: list            # of each layer, see `Scores` there; `score` fills this list
 
 
@@ -85,8 +83,7 @@ def draw_atoms(c, nets):
     draw = draw_unit if c.atom else draw_sheet
     figure, lines = draw(c, seen[0])
     if has_page:
-        text = '\n'.join(['<meta charset="utf-8">', *lines])
-        write_file(page, lambda f: f.write(text))
+        write_file(page, lambda f: print('<meta charset="utf-8">', *lines, sep='\n', file=f))
         print(page)
     return figure, rows_of_units(seen[0])
 
@@ -102,11 +99,11 @@ def requested_values(c, net):
             raise Mistake(f'{net.name} has no classes and no next tokens, so there is no loss that '
                           'could rise; leave --off out')
         return units.values_of(c.off, net.model, c.to)
+    if (c.to or c.start) and not (c.atom and has_loss(net)):
+        raise Mistake('--to and --start are about atoms that are switched off, in a network with '
+                      'classes or next tokens; give --off or --atom too, or leave them out')
     if c.atom:
         return units.values_of(f'{layer}:{c.atom}', net.model, c.to)
-    if c.to or c.start:
-        raise Mistake('--to and --start are about atoms that are switched off; give --off or '
-                      '--atom too')
     return {}
 
 
@@ -127,18 +124,18 @@ def samples_of(c, net):
         x, y, names, has = texts_with_concepts(c, net)
     n, N, _ = has.shape
     k = min(N, max(1, MOST_TOKENS // n))
-    generator = c.generator()
-    places = torch.rand(n, N, generator=generator).topk(k).indices.sort().values
+    places = torch.rand(n, N, generator=c.generator()).topk(k).indices.sort().values
 
-    taken = has.take_along_dim(places[..., None], 1)                    # (n, k, C)
+    samples = Samples(x, y, places, names, has)
+    concepts, is_first = taken_concepts(samples)
     is_usual = torch.ones(len(names), dtype=torch.bool)
-    for half in (taken[:n // 2], taken[n // 2:]):
-        is_usual &= (half.sum((0, 1)) >= FEWEST) & ((~half).sum((0, 1)) >= FEWEST)
+    for half in (concepts[is_first], concepts[~is_first]):
+        is_usual &= (half.sum(0) >= FEWEST) & ((1 - half).sum(0) >= FEWEST)
     if not is_usual.any():
         raise Mistake(f'{n * k} tokens of {n} samples are too few to score an atom; give a larger '
                       '--num_samples, or another --dataset or --split')
-    names = list(itertools.compress(names, is_usual.tolist()))
-    return Samples(x, y, places, names, has[..., is_usual])
+    names = [name for name, usual in zip(names, is_usual) if usual]
+    return samples._replace(names=names, has=has[..., is_usual])
 
 
 def pictures_with_concepts(c, net):
@@ -148,8 +145,8 @@ def pictures_with_concepts(c, net):
         check_classes(net.run, images.classes, images.folder)
     labels = images.labels[chosen]
     # one after the other, as the numbers of many pictures would take gigabytes
-    x = [augment.denormalize(pixels(net, [picture])).cpu() for picture in named(images, chosen)]
-    x = torch.cat(x)                                                    # (n, H, W, C)
+    x = torch.cat([augment.denormalize(pixels(net, [picture])).cpu()
+                   for picture in named(images, chosen)])               # (n, H, W, C)
     masks = [None] * len(x)
     if images.folder.joinpath(f'{images.split}.masks.npy').exists():
         masks = numbers_of_objects(truth(net, images, chosen)).numpy() > 0
@@ -208,9 +205,10 @@ def record(c, net, samples):
 
 def score(c, seen):
     """Score the units of each network, and return a row of a table for each layer. Layers differ in
-    width, so a row has the means of equally many units of each, which are chosen at random. The
-    columns `turned` and `of turned` are of as many directions of a random rotation. The last row of
-    text is that of the tokens alone: a random vector for each token of the vocabulary."""
+    width, so `score`, `lift` and `concepts` are of equally many units of each, which are chosen at
+    random, and `turned` and `of turned` of as many directions of a random rotation. The other
+    columns are of all units. The last row of text is that of the tokens alone: a random vector for
+    each token of the vocabulary."""
     count = min(of_layer.size(2) for of_net in seen for of_layer in of_net.units)
     rows = []
     for net, samples, of_layers, explained, scores in seen:
@@ -431,8 +429,8 @@ def draw_where(axes, seen, l, unit):
 def effects_of(c, seen, values):
     """The rows of a table: what happens if units have other values, {(layer, unit): value}. Beside
     them: the same units at their means, as many others that a seed chooses, and of each other
-    network the unit that tells their concept best, if it has such a unit. The concept is that of
-    the first unit."""
+    trained network with a loss the unit that tells their concept best, if it has such a unit. The
+    concept is that of the first unit."""
     first = seen[0]
     l, unit = next(iter(values))
     concept = first.samples.names[first.scores[l - 1].concept[unit - 1]]
@@ -453,7 +451,7 @@ def effects_of(c, seen, values):
     for other in seen[1:]:
         with_concept = [row for row in rows_of_units(other) if row['concept'] == concept]
         if other.net.kind == 'trained' and has_loss(other.net) and with_concept:
-            best = max(with_concept, key=itemgetter('mcc'))
+            best = max(with_concept, key=lambda row: row['mcc'])
             place = best['layer'], best['atom']
             words = f'{other.net.label}, {best["layer"]}:{best["atom"]}'
             rows.append(effect(other, words, {place: c.to}, concept))
@@ -462,7 +460,8 @@ def effects_of(c, seen, values):
 
 def effect(seen, words, values, concept):
     """A row of a table: by how many nats the loss rises if units have other values, for the tokens
-    or pictures with a concept and for those without it. The samples are those of the second half,
+    or pictures with a concept and for those without it, which is nan if all pictures have it, such
+    as a place. The samples are those of the second half,
     on which no concept was chosen. 'norm': how much the output of ISTA or of the MLP changes in the
     first of these layers, as a share of its norm."""
     net, samples = seen.net, seen.samples
@@ -489,9 +488,8 @@ def losses(net, x, y):
     of_batches = []
     for inputs, targets in zip(x.split(8), y.split(8)):
         logits = net.model(input_of(net, inputs))[0].cpu()
-        loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction='none',
-                               ignore_index=-1)
-        of_batches.append(loss.view_as(targets))
+        logits = logits.movedim(-1, 1)                                  # of text (B, V, N)
+        of_batches.append(F.cross_entropy(logits, targets, reduction='none', ignore_index=-1))
     return torch.cat(of_batches)
 
 

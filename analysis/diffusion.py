@@ -135,7 +135,7 @@ class DiffuseConfig(TheoryConfig):
     sigma: float = 0.3  # length of the noise, of a token of length about 1; T = sigma^2 / (2 d)
     eps: float = 0.5    # precision of the coding rate
     depth: float = 1.0  # kappa x layers, how far the encoder walks; the way back magnifies rounding
-    n_layer: int = 128  # the most layers, with kappa below 1/2 and N eps^2 / p; also 2, 4, 8 ..
+    n_layer: int = 128  # 2, 4, 8 .. layers up to it; kappa is below 1/2 and N eps^2 / p
     ranges = {'n_layer': (4, None)}
 
 

@@ -1,4 +1,4 @@
-"""Figures that commands write: the checks before the work, a figure and its table, axes, legends.
+"""Figures that commands write: the checks before the work, a figure and its table, titles, legends.
 
 A figure of numbers stands beside its table, a file of the same name that ends with .csv.
 """
@@ -55,7 +55,7 @@ def save(picture, figure, columns, rows):
     print(f'{picture}, {table}')
 
 
-# ---- titles, axes and legends -------------------------------------------------------------------
+# ---- titles and legends -------------------------------------------------------------------------
 
 def headline(figure, title):
     """Write a title above a figure, and widen the figure if the title needs that."""

@@ -63,19 +63,15 @@ def compressed_rate_gradient(Z, U, eps=0.5):
         beta sum_k (I + beta W_k W_k^T)^-1 W_k U_k^T
         = beta sum_k W_k (I + beta W_k^T W_k)^-1 U_k^T
 
-    The line with the smaller inverse is computed. The second line, with a (p, p) inverse, shows
-    that the gradient applies the same linear map to every token, whichever subspace the token
-    belongs to.
+    The second line is computed. It shows that the gradient applies the same linear map to every
+    token, whichever subspace the token belongs to.
     """
     N = Z.size(-2)
     p = U.size(-1)
     beta = p / (N * eps ** 2)
     W = Z.unsqueeze(-3) @ U                                 # U_k^T Z: (.., K, N, p)
-    identity = torch.eye(min(N, p), dtype=Z.dtype, device=Z.device)
-    if N < p:
-        shrunk = torch.linalg.solve(identity + beta * (W @ W.mT), W)
-    else:
-        shrunk = torch.linalg.solve(identity + beta * (W.mT @ W), W, left=False)
+    identity = torch.eye(p, dtype=Z.dtype, device=Z.device)
+    shrunk = torch.linalg.solve(identity + beta * (W.mT @ W), W, left=False)
     return beta * (shrunk @ U.mT).sum(-3)                   # eq. (9)
 
 
@@ -103,7 +99,7 @@ def coherence(U):
     G = (columns.mT @ columns).abs()
 
     blocks = torch.ones(K, p, p, dtype=torch.bool)
-    within = torch.block_diag(*blocks).to(U.device)         # (K p, K p)
+    within = torch.block_diag(*blocks)                      # (K p, K p)
     ratio = G[~within].mean() / G[within].mean()
     return G, ratio.item()
 

@@ -18,9 +18,6 @@ from engine.plots import verbatim
 from tasks import augment
 from tasks.pictures import part_seen, sight
 
-# the columns of `layers` that the theory is about
-COLUMNS_OF_THEORY = 'rate', 'sparsity', 'objective'
-
 
 # ---- layers -------------------------------------------------------------------------------------
 
@@ -43,10 +40,7 @@ def draw_layers(c, nets):
     say_walks(nets, values_of_nets, *shown)
     # the theory is about layers of CRATE, and says nothing about others
     if getattr(nets[0].model.layers[0], 'ista', None) is not None:
-        for column in COLUMNS_OF_THEORY:
-            # a column that is shown may be missing here: another network may have it instead
-            if column in shown and column in values_of_nets[0]:
-                say_direction(column, values_of_nets[0][column])
+        print('the theory says: rate and sparsity fall in every step, and the objective rises')
     return over_layers(nets, values_of_nets, shown)
 
 
@@ -65,20 +59,6 @@ def titles_of_measures(c):
         'coding_rate': (f'coding rate $R$ {after}', '$R$, nats'),
         'norm': ('mean norm of a token after the layer', 'norm'),
     }
-
-
-def say_direction(column, numbers):
-    """Print in how many steps from layer to layer the mean of a column goes the way that the theory
-    says: the objective rises, rate and sparsity fall. numbers: (L, n) of L layers and n samples."""
-    changes = numbers.mean(1).diff()
-    if column == 'objective':
-        direction = 'rises'
-        agrees = changes > 0
-    else:
-        direction = 'falls'
-        agrees = changes < 0
-    print(f'here {column} {direction} in {agrees.sum()} of {len(agrees)} steps; '
-          f'the theory says {direction}')
 
 
 # ---- subspaces ----------------------------------------------------------------------------------
@@ -139,7 +119,7 @@ def coherences(net, part):
 
 
 def figure_of_subspaces(maps, title, K, m):
-    """A figure of maps {name: array (K m, K m)} of the cosines of columns, m of each of K
+    """A figure of maps {name: array (K m, K m)} of the |cosines| of columns, m of each of K
     subspaces. White lines lie between the subspaces."""
     from matplotlib import colormaps
     # The diagonal is always 1, the cosine of a column with itself. The scale is chosen from the
@@ -168,7 +148,7 @@ def draw_tokens(c, nets):
     c.size tokens or channels, c.size of them are drawn, chosen at random."""
     net = nets[0]
     if net.reads == 'images':
-        sample_name, picture = pictures(c, net, 1)[0]
+        sample_name, picture = next(pictures(c, net, 1))
         x = pixels(net, [(sample_name, picture)])
     else:
         sample_name = 'a text'
@@ -179,12 +159,10 @@ def draw_tokens(c, nets):
     rng = np.random.default_rng(c.seed)
     tokens = np.sort(rng.permutation(N)[:c.size])
     channels = np.sort(rng.permutation(d)[:c.size])
-    shares = []
     maps = {}
     rows = []
     for l, z in enumerate(after, 1):
         share = measures.nonzeros(z)
-        shares.append(share)
         drawn = z[tokens][:, channels].numpy()
         maps[f'layer {l}: {share:.0%} not 0'] = drawn
         for i, j in np.ndindex(drawn.shape):
@@ -203,7 +181,6 @@ def draw_tokens(c, nets):
                            y=axis_label('token', len(tokens), N), xticks=xticks, yticks=yticks,
                            aspect='auto', interpolation='nearest', **colours)
     print(f'{sample_name}: a token is a row, and white where it is zero')
-    say_walks(nets, [{'share of non-zeros': torch.tensor(shares)[:, None]}], 'share of non-zeros')
     return figure, rows
 
 
@@ -365,6 +342,8 @@ def draw_components(c, nets):
     alone are then its red, green and blue."""
     net = nets[0]
     l = which_layer(c, net.model)
+    if c.image and c.label:
+        raise Mistake('--label is for pictures of a dataset; leave --image or --label out')
     shown = drawn_pictures(c, net, 8, c.label)
     x = pixels(net, shown)
     attention, normed = layers.at_layer(net.model, l, x)

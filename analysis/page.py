@@ -43,7 +43,7 @@ EXAMPLES = 9  # patches that the page shows of an atom
 
 @dataclass
 class PageConfig(SubjectsConfig):
-    num_samples: int = 0    # pictures or texts in the page; 0: 200 pictures, or 12 texts
+    num_samples: int = 0    # in the page; 0: 200 pictures of a dataset, all of --image, 12 texts
     device: str = 'cpu'     # where pictures are prepared; the page itself computes in the browser
     out: str = 'page.html'  # the file to write; page.html is replaced if it exists
     ranges = {'num_samples': (0, 1000)}
@@ -116,13 +116,9 @@ def page(c, nets):
     parts = {'title': title, 'data': data_text}
     for name in SCRIPTS:
         parts[name] = (FOLDER / name).read_text(encoding='utf-8')
-
-    def part_of(match):
-        return parts[match[1]]
-
     # all at once: a [[..]] in the text of a part stays
     frame = (FOLDER / 'page.html').read_text(encoding='utf-8')
-    return re.sub(r'\[\[([\w.]+)\]\]', part_of, frame)
+    return re.sub(r'\[\[([\w.]+)\]\]', lambda match: parts[match[1]], frame)
 
 
 def network(net):
@@ -166,7 +162,7 @@ def picture_samples(c, nets):
     """Pictures as the first network sees them, in whole numbers from 0 to 255 (H, W, C); for each
     network the patches that use its atoms most, see `examples`; and the numbers of the patches that
     a masked autoencoder does not see at first."""
-    named_pictures = pictures(c, nets[0], n=200)
+    named_pictures = list(pictures(c, nets[0], n=200))
     x = pixels(nets[0], named_pictures)                                 # (n, C, H, W)
     samples = []
     for (name, _), picture in zip(named_pictures, denormalize(x).cpu().numpy()):

@@ -31,7 +31,7 @@ ENDINGS = (*figures.PICTURES, '.csv', '.npy')  # of --out: drawings, guesses, fe
 class Panel:
     """A picture in the grid: pixels (H, W, C), the words above it, and those below it with their
     colour."""
-    pixels: torch.Tensor
+    pixels: np.ndarray
     above: str
     below: str = ''
     colour: str = 'black'
@@ -56,6 +56,8 @@ def look_at_pictures(c, run, model):
     if out:
         # the file that nobody named is replaced
         figures.check_free(out, c.overwrite or not c.out, endings=ENDINGS)
+        if Path(out).suffix.lower() in figures.PICTURES:
+            import matplotlib  # noqa: F401  (now, in case it is not installed)
 
     channels = getattr(model.config, 'channels', 3)  # a network of one's own may have no such field
     pictures = labelled_pictures_of(c.image, c.num_samples, c.seed, channels)

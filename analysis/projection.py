@@ -126,7 +126,7 @@ def conditions(K, p, N, eps):
 
 # ---- Figure 3: fields in the plane, with two lines as subspaces ---------------------------------
 
-def fields(generator, eps=0.3, sigma=0.2):
+def fields(generator):
     """{name: what moves a token at each point}, and the points, (n, 2) each. The subspaces are two
     lines, the axes of the plane."""
     U = torch.eye(2, dtype=torch.float64)[..., None]  # (2, 2, 1)
@@ -142,15 +142,15 @@ def fields(generator, eps=0.3, sigma=0.2):
     crowds = crowd.expand(len(points), -1, -1)
     together = torch.cat((crowds, points[:, None]), 1)  # (n, 201, 2), the last is our token
 
-    gradient_alone = compressed_rate_gradient(points[:, None], U, eps)
-    gradient_together = compressed_rate_gradient(together, U, eps)
+    gradient_alone = compressed_rate_gradient(points[:, None], U, eps=0.3)
+    gradient_together = compressed_rate_gradient(together, U, eps=0.3)
     mssa = shipped_attention(U)
     mixture = equal_mixture(U, U.new_ones(1))
     arrows = {
         '-grad R^c, a token alone': -gradient_alone[:, 0],
         '-grad R^c, 200 more tokens': -gradient_together[:, -1],
         'MSSA, eq. (2.8), 200 more': mssa(together)[:, -1],
-        f'score, sigma = {sigma:g}': score(points, mixture, sigma),
+        'score, sigma = 0.2': score(points, mixture, sigma=0.2),
     }
     return arrows, points
 

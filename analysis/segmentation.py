@@ -331,6 +331,8 @@ def joined(scores):
 def draw_segmentation(c, nets):
     """Compare attention and MaskCut with true masks, layer by layer. Returns the figure, and the
     rows of its table."""
+    for net in nets:
+        which_layer(c, net.model)  # raises Mistake now, and not after the work
     images, chosen = choose(c, nets[0], PICTURES)
     true = truth(nets[0], images, chosen)
     object_pixels, known = pixels_in_cells(true, nets[0].patches)
@@ -394,15 +396,6 @@ def say_scores(c, rows, guesses, nets):
         shown += [row for row in rows if row['network'] == net.name and row['layer'] == l]
     say_rows(shown + guesses, 'network', 'layer', 'masks', 'iou', 'object', 'ap50', 'ap',
              'on_mask', 'covers')
-
-    best = {}  # of the first trained network, and of the first with random weights
-    for row in shown:
-        if row['masks'] == 'best head':
-            best.setdefault(row['weights'], row['iou'])
-    # the first guess knows the true masks, and does not count here
-    guess = max(guesses[1:], key=lambda row: row['iou'])
-    print(f'here the best head of {nets[0].name} scores {best["trained"]:.3f}, with random weights '
-          f'{best["random"]:.3f}, and {guess["network"]} without a network {guess["iou"]:.3f}')
 
 
 # ---- pictures -----------------------------------------------------------------------------------
@@ -480,7 +473,8 @@ def draw_network(c, net, shown, true, pairs):
     Returns the rows of the table; the mean overlap of the best heads with all objects; the mean
     overlap of each of MaskCut's masks with the object that it overlaps most, '' without MaskCut;
     and which of MaskCut's masks each patch belongs to, uint8 (n, down, across), 0 for none. In the
-    means a mask in which MaskCut found no object counts as 0. For the user's own pictures, shares
+    means a mask in which MaskCut found no object counts as 0. In the rows of MaskCut's masks `iou`
+    is the overlap with that object, and not with all of them. For the user's own pictures, shares
     of the picture stand in place of overlaps."""
     x = pixels(net, shown)
     visible = augment.visible(x)

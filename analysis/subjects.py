@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def reads(self):
-        """'text', 'images' or 'functions'."""
+        """'text', 'images', 'arrays' or 'functions'."""
         return kind_of(self.model.config)
 
     @property
@@ -147,10 +147,8 @@ def problem_with(c, command, net):
                 'ViT or GPT-2')
     if command in ('denoise', 'subspaces') and getattr(net.model.config, 'n_head', 0) == 1:
         return f'has one head, and this command is about several subspaces; {another_run}'
-    if command in OF_PATCHES:
-        if hasattr(layers.attentions(net.model)[0], 'memberships'):
-            return ('is of ToST: its TSSA compares no tokens and has no class token; '
-                    f'{another_run}')
+    if command in OF_PATCHES and hasattr(layers.attentions(net.model)[0], 'memberships'):
+        return f'is of ToST: its TSSA compares no tokens and has no class token; {another_run}'
 
     if net.reads not in KINDS.get(command, [net.reads]):
         kinds = ' or '.join(KINDS[command])
@@ -212,24 +210,25 @@ def choose(c, net, n, label=None):
     return images, np.sort(shuffled[:c.num_samples or n])
 
 
-def pictures(c, net, n, label=None, most=None):
-    """Pictures to show, [(name, uint8 (H, W, C))]: those of --image, all of them unless the user
-    gives --num_samples, or n of a dataset, see `choose`. most: how many of --image to read at
-    most."""
+def pictures(c, net, n, label=None):
+    """Yields pictures to show, (name, uint8 (H, W, C)). Of --image they are all that lie in a
+    folder, unless the user gives --num_samples; of a dataset or of a folder of classes,
+    c.num_samples of them, or n by default. Without --image see `choose`."""
     if c.image:
         channels = getattr(net.model.config, 'channels', 3)
         labelled = labelled_pictures_of(c.image, c.num_samples or n, c.seed, channels)
-        few = itertools.islice(labelled, c.num_samples or most)
-        return [(name, picture) for name, picture, _ in few]
-    images, chosen = choose(c, net, n, label)
-    return list(named(images, chosen))
+        for name, picture, _ in itertools.islice(labelled, c.num_samples or None):
+            yield name, picture
+    else:
+        images, chosen = choose(c, net, n, label)
+        yield from named(images, chosen)
 
 
 def drawn_pictures(c, net, n, label=None):
-    """The same for a figure that has a panel for each picture. Raises Mistake for more than
-    MOST_DRAWN, with which a figure would take minutes."""
+    """The same in a list, for a figure that has a panel for each picture. Raises Mistake for more
+    than MOST_DRAWN, with which a figure would take minutes."""
     check_ranges(c, {(0, MOST_DRAWN): ['num_samples']})
-    shown = pictures(c, net, n, label, MOST_DRAWN + 1)
+    shown = list(itertools.islice(pictures(c, net, n, label), MOST_DRAWN + 1))
     if len(shown) > MOST_DRAWN:
         raise Mistake(f'{c.image} has more than {MOST_DRAWN} pictures, too many for one figure; '
                       f'give --num_samples={MOST_DRAWN}')
@@ -244,12 +243,13 @@ def pixels(net, shown):
 # ---- anything -----------------------------------------------------------------------------------
 
 def batches(c, net, n):
-    """Yields batches of samples: pictures, texts as long as the context, or prompts, whichever the
-    network reads. A batch is a list of what layers.inside takes. There are c.num_samples samples,
-    or n by default."""
+    """Yields batches of samples: pictures, texts as long as the context, rows of arrays, or
+    prompts, whichever the network reads. A batch is a list of what layers.inside takes. There are
+    c.num_samples samples, or n by default."""
     n = c.num_samples or n
     if net.reads == 'images':
-        samples = [pictures(c, net, n)]
+        x = [pixels(net, [picture]).cpu() for picture in pictures(c, net, n)]
+        samples = [torch.cat(x)]
     elif net.reads == 'text':
         samples = [texts(c, net, n)]
     elif net.reads == 'arrays':
@@ -260,11 +260,7 @@ def batches(c, net, n):
 
     starts = range(0, len(samples[0]), c.batch_size)
     for start in tqdm(starts, net.name, disable=None, leave=False):
-        rows = slice(start, start + c.batch_size)
-        if net.reads == 'images':
-            yield [pixels(net, samples[0][rows])]
-        else:
-            yield [tensor[rows].to(net.device) for tensor in samples]
+        yield [tensor[start:start + c.batch_size].to(net.device) for tensor in samples]
 
 
 def measured(c, nets, n, measure):
@@ -296,11 +292,10 @@ def chunk(c, net, n):
 def prompts(c, net, n):
     """n prompts: (x, y)."""
     trained_with = net.run.settings
-    function = c.dataset or trained_with['dataset']
     d = net.model.config.n_dims
     n_points = net.model.config.block_size // 2  # an example is two tokens, x and y
     sparsity = min(trained_with['sparsity'], d)
-    return next(Prompts(function, d, n_points, sparsity).fixed(n, 1))
+    return next(Prompts(c.dataset, d, n_points, sparsity).fixed(n, 1))
 
 
 def started(c, net, most):

@@ -29,7 +29,7 @@ from engine.mistakes import Mistake
 
 # the thresholds that are tried leave a unit on for these shares of the tokens
 ON_SHARES = 2.0 ** -torch.arange(1, 10, 0.5)
-STRONGEST = 8  # units of a token that are asked how well they alone give the layer's output
+STRONGEST = 8  # units of a token that are asked how well they alone give what ISTA or MLP returns
 
 COLOURS = 'red', 'yellow', 'green', 'cyan', 'blue', 'magenta', 'dark', 'grey'
 DARK, GREY = 6, 7   # their places in COLOURS
@@ -118,9 +118,10 @@ def strongest(units):
 
 # ---- switched off -------------------------------------------------------------------------------
 
-def values_of(words, model, to=0.0):
+def values_of(words, model, to):
     """{(layer, unit): value} of words such as '3:37,3:40', layer and unit counted from 1. to: the
-    value of each. Raises Mistake for a layer that the network does not have."""
+    value of each. Raises Mistake for other words, and for a layer that the network does not
+    have."""
     values = {}
     for word in words.split(','):
         layer, _, unit = word.strip().partition(':')
@@ -333,8 +334,8 @@ def choose(units, concepts, is_first):
     first, second = units[is_first], units[~is_first]
     ranked = first.sort(0, descending=True).values
     levels = ranked[(ON_SHARES * len(first)).long()]                    # (S, m)
-    found = [matthews((first > level).float(), concepts[is_first]) for level in levels]
-    found = torch.stack(found)                                          # (S, m, C)
+    found = torch.stack([matthews((first > level).float(), concepts[is_first])
+                         for level in levels])                          # (S, m, C)
     concept = found.amax(0).argmax(1)                                   # (m,)
     every = torch.arange(len(concept))
     best_level = found[:, every, concept].argmax(0)                     # (m,)

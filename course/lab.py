@@ -12,18 +12,18 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from analysis import figures, layers  # noqa: E402  (from the project, which is above)
-from analysis.measures import noisy_mixture  # noqa: E402
-from engine import networks  # noqa: E402
-from engine.checkpoint import validations_of  # noqa: E402
-from engine.mistakes import Mistake, one_line_errors  # noqa: E402
-from engine.plots import COLOURS, empty_figure, house_style, whole_numbers  # noqa: E402
-from prepare.lib.inputs import Help, Parser  # noqa: E402
-from tasks import augment, find_data, pictures  # noqa: E402
-from tasks.masks import Masks  # noqa: E402
-from tasks.text import TextSplit  # noqa: E402
-from weights.runs import open_run  # noqa: E402
-from weights.surgery import load_model  # noqa: E402
+from analysis import figures, layers  # from the project, which is above
+from analysis.measures import noisy_mixture
+from engine import networks
+from engine.checkpoint import validations_of
+from engine.mistakes import Mistake, one_line_errors
+from engine.plots import COLOURS, empty_figure, house_style, save_picture, whole_numbers
+from prepare.lib.inputs import Help, Parser
+from tasks import augment, find_data, pictures
+from tasks.masks import Masks
+from tasks.text import TextSplit
+from weights.runs import open_run
+from weights.surgery import load_model
 
 torch.manual_seed(1)  # so that a lesson's numbers can be had again
 # The networks here are tiny. Beside another program a second thread mostly waits for the first.
@@ -41,8 +41,7 @@ def run(main, doc):
             if e.args:  # a library has raised it
                 raise
             *_, gap = traceback.extract_tb(e.__traceback__)
-            line = f'{gap.name} of {Path(gap.filename).name} is a gap: fill it in first'
-            raise Mistake(line) from None
+            raise Mistake(f'{gap.name} of {Path(gap.filename).name} is a gap: fill it in') from None
 
 
 # ---- data ---------------------------------------------------------------------------------------
@@ -62,8 +61,8 @@ def images_of(split):
 
 
 def shapes(split):
-    """Drawn shapes: pictures, float32 (n, 3, 32, 32), of mean 0 and standard deviation 1; and their
-    classes, int64 (n,)."""
+    """Drawn shapes: pictures as networks see them, float32 (n, 3, 32, 32), of a mean near 0 and a
+    standard deviation near 1; and their classes, int64 (n,)."""
     images = images_of(split)
     pixels = augment.planes(torch.tensor(images.pixels))
     return augment.normalize(pixels), torch.tensor(images.labels)
@@ -119,7 +118,7 @@ def progress(batches, steps):
 
 def cost(model, x, y):
     """What a batch costs. Returns the milliseconds of a step, forward and backward, the median of
-    10; and the MB that the forward pass keeps for the backward pass, weights included."""
+    11; and the MB that the forward pass keeps for the backward pass, weights included."""
     bytes_of_storage = {}                       # a tensor may be kept twice, and views share memory
 
     def remember(tensor):
@@ -130,7 +129,7 @@ def cost(model, x, y):
     with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
         model(x, y)
     milliseconds = []
-    for _ in range(10):
+    for _ in range(11):
         start = time.perf_counter()
         _, loss = model(x, y)
         loss.backward()
@@ -199,7 +198,7 @@ def draw(path, x, y, curves, **axes):
     if x.startswith('step') and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(whole_numbers())
     figures.legend_below(figure, [axis])
-    figure.savefig(path)
+    save_picture(path, figure)
     print(f'  {path}')
 
 
@@ -209,7 +208,7 @@ def draw_pictures(path, rows):
     across = max(len(images) for images in rows.values())
     figure = empty_figure(6.4, 4.8)
     draw_rows(figure.subplots(len(rows), across, squeeze=False), rows)
-    figure.savefig(path)
+    save_picture(path, figure)
     print(f'  {path}')
 
 

@@ -70,8 +70,8 @@ def random_numbers():
 
 
 def drawn_shapes(names, seed):
-    """A new picture of each of these shapes, as networks see pictures: float (n, 3, 32, 32), of
-    mean 0 and deviation 1. And the pixels that show the shape, bool (n, 32, 32)."""
+    """A new picture of each of these shapes, as networks see pictures: float (n, 3, 32, 32), of a
+    mean near 0 and a deviation near 1. And the pixels that show the shape, bool (n, 32, 32)."""
     labels = np.array([[CLASSES.index(name)] for name in names])
     pixels, shown = draw(np.random.default_rng(seed), labels, SIDE)
     x = augment.normalize(augment.planes(torch.from_numpy(pixels)))

@@ -31,7 +31,7 @@ from engine import HERE
 from engine.mistakes import Mistake, one_line_errors
 from engine.writing import write_file
 from prepare.lib.inputs import Help, Parser
-from scoring.significance import interval, interval_of_mean, interval_of_means
+from scoring.significance import LEAST_PAIRS, interval, interval_of_mean, interval_of_means
 
 FOLDER = HERE / 'results'
 PAGES = HERE / 'README.md', HERE / 'docs' / 'results.md'
@@ -118,23 +118,26 @@ def text_of(tables, cell):
 
 def difference_of(tables, words):
     """The text of a cell `interval ..` or `verdict ..`, by the rule of scoring/significance.py: the
-    interval is that of pairs, where both have runs of the same seeds, else that of two means."""
+    interval is that of pairs, where both have runs of the same seeds, else that of two means.
+    Raises Mistake for a cell without a spread."""
     cells = [cell_at(tables, place.strip()) for place in re.findall('@[^@]*', words)]
     first, second = cells[0], cells[-1]
+    summaries = [numbers(cell) for cell in cells]
     if len(cells) == 1:
-        low, high = interval_of_mean(*numbers(first))
+        low, high = interval_of_mean(*summaries[0])
     elif 'values' in first and first['values'].keys() == second.get('values', {}).keys():
         pairs = [first['values'][seed] - second['values'][seed] for seed in first['values']]
         low, high = interval(pairs)
     else:
-        low, high = interval_of_means(*numbers(first), *numbers(second))
+        low, high = interval_of_means(*summaries[0], *summaries[1])
 
     digits = len(first['mean'].partition('.')[2])
     text = f'{low:+.{digits}f} to {high:+.{digits}f}'
     if words.startswith('interval'):
         return text
     larger_is_better = words.startswith('larger')
-    if low <= 0 <= high:
+    is_clear = low < high < 0 or 0 < low < high
+    if not is_clear or min(n for _, _, n in summaries) < LEAST_PAIRS:
         return f'{text}: these seeds do not tell'
     if (low > 0) == larger_is_better:
         return f'{text}: for us'
@@ -169,7 +172,8 @@ def page_with_tables(page, tables):
     def filled(match):
         mark, name, _ = match.groups()
         if name not in tables:
-            raise Mistake(f'{page.name} has a table {name}, and results/ has none')
+            raise Mistake(f'{page.name} has a table {name}, and '
+                          'results/ has none; mend one of the two')
         return mark + markdown(tables, name)
 
     return MARK.sub(filled, page.read_text(encoding='utf-8'))
