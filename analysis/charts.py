@@ -37,7 +37,8 @@ def lines(axis, rows, name, x, y, **labels):
 
     axis.margins(y=0.08)  # so that the frame cuts no marker
     axis.set(**{'xlabel': x, 'ylabel': y} | labels)
-    if axis.get_xscale() == 'linear':
+    is_counted = all(isinstance(row[x], int) for row in rows)
+    if is_counted and axis.get_xscale() == 'linear':
         axis.xaxis.set_major_locator(plots.whole_numbers())
 
 
