@@ -184,10 +184,6 @@ def test_a_split_without_pictures_is_one_line(split, dataset, quads, tmp_path, c
 # ---- log.jsonl
 
 LOGS = {
-    'the first row twice': lambda rows: rows[:1] + rows,
-    'all rows twice': lambda rows: rows + rows,
-    'the last row twice': lambda rows: rows + rows[-1:],
-    'an early row at the end': lambda rows: rows + rows[1:2],
     'a row without a step': lambda rows: [rows[0].replace(b'step', b'stfp'), *rows],
     'a step that is a text': lambda rows: [rows[0].replace(b'0', b'"0"', 1), *rows],
     'a list': lambda rows: [*rows, b'[]\n'],
