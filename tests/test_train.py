@@ -20,7 +20,6 @@ from tasks.text import TextSplit
 from weights.runs import open_run, read_config, read_last, read_weights
 from weights.surgery import load_model
 
-OF_TEXT = ['text', 'tost', 'crate_lm', 'masked_text']
 WITHOUT_DINO = [kind for kind in KINDS if kind != 'dino']
 
 
@@ -31,26 +30,12 @@ def any_run(request, whole):
 
 # ---- what a run leaves
 
-def test_a_run_leaves_four_files(any_run):
-    names = {path.name for path in any_run.iterdir()}
-
-    assert names >= {'config.json', 'log.jsonl', 'last.pt', 'best.safetensors'}
-
-
 def test_each_step_and_each_validation_is_logged(any_run):
     assert column(any_run, 'train', 'step') == [0, 1, 2, 3, 4, 5]
     assert column(any_run, 'val', 'step') == [0, 3, 6]
 
 
-def test_what_was_seen_is_a_multiple_of_the_rows_of_all_steps(any_run):
-    c = config_of(any_run)
-    seen = read_log(any_run)[-1]['seen']
-
-    assert seen > 0
-    assert seen % (6 * c['batch_size'] * c['gradient_accumulation_steps']) == 0
-
-
-@pytest.mark.parametrize('kind', [*OF_TEXT, 'pictures'])
+@pytest.mark.parametrize('kind', ['text', 'tost', 'crate_lm', 'masked_text', 'pictures'])
 def test_a_fresh_network_guesses(kind, whole):
     choices = 4 if kind == 'pictures' else 256
     first_loss = column(whole(kind), 'val')[0]
@@ -62,16 +47,6 @@ def test_bits_per_byte_are_the_loss_in_bits(text_run):
     bits = [loss / math.log(2) for loss in column(text_run, 'val')]
 
     assert column(text_run, 'val', 'bits_per_byte') == pytest.approx(bits)
-
-
-def test_last_pt_is_of_the_last_step(any_run):
-    assert read_last(any_run)['step'] == 6
-
-
-def test_last_pt_holds_an_average_if_the_run_has_one(any_run):
-    has_average = read_last(any_run)['average'] is not None
-
-    assert has_average == (config_of(any_run)['ema'] > 0)
 
 
 @pytest.mark.parametrize('kind', WITHOUT_DINO)
@@ -86,22 +61,14 @@ def test_the_best_weights_have_the_least_error(kind, whole):
     assert read_last(whole(kind))['best'] == least_error
 
 
-def test_dino_has_no_least_error(whole):
-    assert read_last(whole('dino'))['best'] is None
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_config_json_says_what_the_data_are(kind, whole):
-    if kind in OF_TEXT:
-        data = BYTES
-    elif kind == 'functions':
-        data = {'kind': 'functions'}
-    else:
-        data = CLASSES
-
+@pytest.mark.parametrize('kind, data', [
+    ('text', BYTES), ('functions', {'kind': 'functions'}), ('pictures', CLASSES)])
+def test_config_json_says_what_the_data_are(kind, data, whole):
     of_run = read_config(whole(kind)).data
+
     checksum = of_run.pop('sha256', None)
-    assert of_run == data and (kind == 'functions') == (checksum is None)
+    assert of_run == data
+    assert (kind == 'functions') == (checksum is None)
 
 
 # ---- the same run again
@@ -215,16 +182,6 @@ def fail_in_step_1(monkeypatch):
     before_step(monkeypatch, 1, fail)
 
 
-def test_a_run_locks_its_directory(tiny, tmp_path, monkeypatch):
-    locks = []
-    before_step(monkeypatch, 1, lambda: locks.append(is_locked(tmp_path / '.lock')))
-
-    go(*tiny, f'--out_dir={tmp_path}')
-
-    assert locks == [True]
-    assert not is_locked(tmp_path / '.lock')
-
-
 def test_a_run_that_fails_leaves_its_directory_to_others(tiny, tmp_path, monkeypatch):
     """As long as the exception is there, too: a notebook keeps the last one."""
     fail_in_step_1(monkeypatch)
@@ -267,41 +224,20 @@ def wandb_runs(tmp_path, monkeypatch):
     return runs
 
 
-@pytest.fixture
-def two_runs(wandb_runs, tiny, tmp_path):
-    """Two run directories of one process, which differ in their learning rates."""
-    out_dirs = []
-    for rate in ('0.001', '0.002'):
-        out_dirs.append(tmp_path / rate)
-        go(*tiny, '--wandb_log=true', f'--learning_rate={rate}', f'--out_dir={out_dirs[-1]}')
-    return out_dirs
+def test_each_run_is_a_wandb_run_of_its_own_which_goes_on_with_it(wandb_runs, tiny, tmp_path):
+    words = [*tiny, '--wandb_log=true']
+    out = tmp_path / 'a'
+    go(*words, '--learning_rate=0.001', f'--out_dir={out}')
+    go(*words, f'--out_dir={tmp_path}/b')
+    go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
+    go(*words, '--overwrite=true', f'--out_dir={tmp_path}/b')
 
-
-def test_each_run_is_a_wandb_run_of_its_own(two_runs, wandb_runs):
-    first, second = wandb_runs
-
-    assert first.id != second.id
+    first, second, resumed, replaced = wandb_runs
+    assert resumed.id == first.id
+    assert len({run.id for run in wandb_runs}) == 3
+    assert (tmp_path / 'b' / 'wandb_id.txt').read_text() == replaced.id
     assert first.settings['learning_rate'] == 0.001
-    assert second.settings['learning_rate'] == 0.002
-    for out, run in zip(two_runs, wandb_runs):
-        assert (out / 'wandb_id.txt').read_text() == run.id
-        assert run.numbers['train/loss'] == column(out, 'train')[-1]
-        assert run.numbers['val/loss'] == column(out, 'val')[-1]
-
-
-def test_a_run_goes_on_in_its_own_wandb_run(two_runs, wandb_runs):
-    for out in two_runs:
-        go('--init_from=resume', f'--out_dir={out}', '--max_iters=7')
-
-    ids = [run.id for run in wandb_runs]
-    assert ids[2:] == ids[:2]
-    assert wandb_runs[3].numbers['val/loss'] == column(two_runs[1], 'val')[-1]
-
-
-def test_a_run_that_replaces_another_is_a_new_wandb_run(two_runs, wandb_runs, tiny):
-    go(*tiny, '--overwrite=true', '--wandb_log=true', f'--out_dir={two_runs[0]}')
-
-    assert wandb_runs[2].id != wandb_runs[0].id
+    assert resumed.numbers['val/loss'] == column(out, 'val')[-1]
 
 
 def test_a_wandb_run_of_the_caller_goes_on(wandb_runs, tiny, tmp_path):
@@ -325,15 +261,13 @@ def test_wandb_learns_that_a_run_has_failed(wandb_runs, tiny, tmp_path, monkeypa
     assert [run.exit_code for run in wandb_runs] == [1]
 
 
-@pytest.mark.parametrize('kind', ['UsageError', 'CommError'])
-def test_wandb_that_does_not_start_is_one_line_and_a_second_try_works(kind, tiny, tmp_path, monkeypatch):
+def test_wandb_that_does_not_start_is_one_line(tiny, tmp_path, monkeypatch):
     wandb = pytest.importorskip('wandb')
-    error = getattr(wandb.errors, kind)('no API key configured')
+    error = wandb.errors.UsageError('no API key configured')
     monkeypatch.setattr(wandb, 'init', MagicMock(side_effect=error))
 
     with pytest.raises(Mistake, match='no API key configured.*WANDB_MODE'):
         go(*tiny, '--wandb_log=true', f'--out_dir={tmp_path}')
-    go(*tiny, f'--out_dir={tmp_path}')
 
 
 # ---- TensorBoard
@@ -351,7 +285,7 @@ def logged_run(tensorboard, tiny, tmp_path):
     return tmp_path
 
 
-def test_tensorboard_gets_each_validation_and_the_other_columns(tensorboard, logged_run):
+def test_tensorboard_gets_all_columns_and_goes_on_with_the_run(tensorboard, logged_run):
     curves = {}
     for call in tensorboard.SummaryWriter().add_scalar.call_args_list:
         name, value, step = call.args
@@ -359,10 +293,6 @@ def test_tensorboard_gets_each_validation_and_the_other_columns(tensorboard, log
 
     assert curves['val/loss'] == dict(zip([0, 3, 6], column(logged_run, 'val')))
     assert curves.keys() >= {'train/loss', 'train/lr', 'val/bits_per_byte', 'val/seconds'}
-
-
-def test_a_run_goes_on_in_tensorboard(tensorboard, logged_run):
-    tensorboard.SummaryWriter.assert_called_with(logged_run, purge_step=None)
 
     go('--init_from=resume', f'--out_dir={logged_run}', '--max_iters=7')
 
@@ -377,14 +307,6 @@ def test_a_run_that_fails_closes_tensorboard(tensorboard, tiny, tmp_path, monkey
     tensorboard.SummaryWriter().close.assert_called()
 
 
-def test_a_run_that_replaces_another_removes_its_events(tiny, logged_run):
-    (logged_run / 'events.out.tfevents.0').write_text('x')
-
-    go(*tiny, '--overwrite=true', f'--out_dir={logged_run}')
-
-    assert not list(logged_run.glob('events.*'))
-
-
 # ---- libraries
 
 NOT_NEEDED = """
@@ -397,11 +319,11 @@ for name in 'matplotlib PIL tiktoken requests pytest scipy wandb tensorboard'.sp
 @pytest.mark.slow
 def test_training_needs_torch_numpy_safetensors_and_tqdm_alone(tmp_path):
     """It needs no other library of the requirements, nor what such a library brings."""
-    small = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=4', '--max_iters=2',
+    small = ['--n_layer=1', '--n_head=2', '--n_embd=8', '--batch_size=4', '--max_iters=1',
              '--eval_iters=1']
     commands = [
-        ['prepare/shapes.py', '--train=20', '--val=9', '--test=9', '--out=data/shapes'],
-        ['train.py', '--model=crate', '--dataset=shapes', '--out_dir=a', *small],
+        ['prepare/shapes.py', '--size=8', '--train=9', '--val=9', '--test=9', '--out=data/shapes'],
+        ['train.py', '--model=crate', '--patch_size=4', '--dataset=shapes', '--out_dir=a', *small],
         ['train.py', '--dataset=linear', '--out_dir=b', *small],
     ]
 

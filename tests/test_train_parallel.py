@@ -6,9 +6,8 @@ import shutil
 import pytest
 import torch
 from fake_mps import FakeMPS
-from helpers import (HARD, KINDS, OF_AUTOENCODERS, column, compile_graphs_alone, equal, go, losses,
+from helpers import (HARD, KINDS, column, equal, go, losses,
                      snapshot, torchrun, weights)
-from torch._dynamo.utils import counters
 
 from engine.checkpoint import read_log
 from weights.runs import read_last
@@ -36,7 +35,7 @@ def check_close(out, expected):
 # ---- in one process
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['text', 'pictures', *OF_AUTOENCODERS, 'dino'])
+@pytest.mark.parametrize('kind', ['text', 'pictures', 'vit_mae', 'dino'])
 def test_passes_of_a_step_are_one_batch(kind, words_of, tmp_path):
     """Of the same rows, pictures and masks."""
     words = repeatable(words_of(kind))
@@ -130,13 +129,10 @@ FOUR_ROWS = ['--eval_iters=3', '--gradient_accumulation_steps=4', '--batch_size=
              '--telemetry=true']
 RUNS = {  # name: (kind, words)
     'text': ('text', FOUR_ROWS),
-    'lion': ('text', [*FOUR_ROWS, '--optimizer=lion']),
     'muon': ('text', [*FOUR_ROWS, '--optimizer=muon', '--muon_lr=0.002', '--max_iters=4']),
-    'tost': ('tost', FOUR_ROWS),
     # of one validation batch the second process has none
     'functions': ('functions', [*FOUR_ROWS, '--eval_iters=1']),
     'pictures': ('pictures', FOUR_ROWS),
-    'crate_mae': ('crate_mae', FOUR_ROWS),
     'vit_mae': ('vit_mae', FOUR_ROWS),
     'dino': ('dino', ['--probe_interval=3']),
     'simdino': ('simdino', ['--grad_clip=0']),
@@ -213,16 +209,6 @@ def half_run(request, averaged):
 
 
 @pytest.mark.slow
-def test_last_pt_has_the_same_keys_whoever_writes_it(half_run, averaged):
-    assert read_last(half_run).keys() == read_last(averaged / 'all').keys()
-
-
-@pytest.mark.slow
-def test_last_pt_is_of_the_last_step(half_run):
-    assert read_last(half_run)['step'] == 4
-
-
-@pytest.mark.slow
 def test_last_pt_holds_plain_tensors(half_run):
     last = read_last(half_run)
 
@@ -250,17 +236,16 @@ def test_the_best_weights_are_the_average(half_run):
 def resumed(train_by_two, averaged, tmp_path_factory):
     """A folder with the runs that go on, WRITER_READER."""
     folder = tmp_path_factory.mktemp('resumed')
-    for name in ('one_one', 'two_one', 'one_two', 'two_two'):
+    for name in ('two_one', 'one_two', 'two_two'):
         shutil.copytree(averaged / name[:3], folder / name)
     words = ['--init_from=resume', '--max_iters=8']
-    go(*words, f'--out_dir={folder}/one_one')
     go(*words, f'--out_dir={folder}/two_one')
     train_by_two([*words, f'--out_dir={folder}/one_two'], [*words, f'--out_dir={folder}/two_two'])
     return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['one_one', 'two_one', 'one_two', 'two_two'])
+@pytest.mark.parametrize('name', ['two_one', 'one_two', 'two_two'])
 def test_what_one_or_two_processes_write_one_or_two_go_on_with(name, resumed, averaged):
     check_close(resumed / name, averaged / 'all')
 
@@ -327,12 +312,7 @@ def test_a_signal_to_one_process_stops_all(stopped):
     assert line in printed
     assert 'done:' not in printed
     assert read_last(out)['step'] == 3
-
-
-@pytest.mark.slow
-def test_a_signal_ends_the_validation_of_its_process(stopped):
-    _, printed = stopped
-
+    # the signal ends the validation of its process
     assert 'batch 1 2 1' in printed
     assert 'batch 1 2 2' not in printed
 
@@ -350,28 +330,6 @@ def test_two_processes_go_on_after_a_signal_as_if_there_was_none(
 
 # ---- compiled layers
 
-@pytest.fixture(scope='module')
-def compiled(words, tmp_path_factory):
-    """(words, run, how many graphs were compiled) of layers that are compiled, computed twice and
-    looked into."""
-    out = tmp_path_factory.mktemp('compiled')
-    words = [*words, '--compile=true', '--telemetry=true', '--n_layer=3', '--recompute=true']
-    torch._dynamo.reset()  # what other tests have compiled would be used again
-    counters['stats'].clear()
-    with pytest.MonkeyPatch.context() as patch:
-        compile_graphs_alone(patch)
-        go(*words, f'--out_dir={out}')
-    return words, out, counters['stats']['unique_graphs']
-
-
-@pytest.mark.slow
-def test_layers_share_what_is_compiled(compiled):
-    _, _, n_graphs = compiled
-
-    assert n_graphs > 0
-    assert n_graphs < 6  # three layers, in training and in validation
-
-
 # what compile_graphs_alone does, in each of the two processes
 GRAPHS_ALONE = """
 import functools
@@ -383,9 +341,11 @@ torch.compile = functools.partial(torch.compile, backend='aot_eager')
 
 
 @pytest.mark.slow
-def test_compiled_layers_may_be_trained_by_two_processes(compiled, train_by_two, tmp_path):
-    words, out, _ = compiled
+def test_compiled_layers_may_be_trained_by_two_processes(words, train_by_two, tmp_path):
+    """Layers that are compiled, computed twice and looked into."""
+    words = [*words, '--telemetry=true', '--n_layer=3', '--recompute=true']
 
-    train_by_two([*words, f'--out_dir={tmp_path}'], first=GRAPHS_ALONE)
+    go(*words, f'--out_dir={tmp_path}/one')
+    train_by_two([*words, '--compile=true', f'--out_dir={tmp_path}/two'], first=GRAPHS_ALONE)
 
-    check_close(tmp_path, out)
+    check_close(tmp_path / 'two', tmp_path / 'one')

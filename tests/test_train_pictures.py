@@ -13,7 +13,7 @@ from weights.surgery import load_model
 
 # ---- they learn
 
-DATASETS = {'aot': 'quads', 'crate': 'quads', 'vit': 'grey'}  # {network: what it learns}
+DATASETS = {'crate': 'quads', 'vit': 'grey'}  # {network: what it learns}
 
 
 @pytest.fixture(scope='module', params=DATASETS)
@@ -31,16 +31,7 @@ def test_every_network_learns_where_the_light_is(long_run):
 
     assert val_losses[-1] < val_losses[0] - 0.5
     assert column(long_run, 'val', 'top1')[-1] > 0.9
-
-
-def test_top5_of_four_classes_is_1(long_run):
-    assert set(column(long_run, 'val', 'top5')) == {1}
-
-
-def test_a_network_has_the_channels_of_its_pictures(long_run):
-    c = config_of(long_run)
-
-    assert c['channels'] == {'quads': 3, 'grey': 1}[c['dataset']]
+    assert set(column(long_run, 'val', 'top5')) == {1}  # of four classes
 
 
 @pytest.mark.slow
@@ -120,19 +111,12 @@ def test_without_a_val_split_the_test_split_validates(quads, tmp_path, capsys):
     go(*quads, '--dataset=colours', f'--out_dir={tmp_path}')
 
     assert 'validates on test' in capsys.readouterr().out
-
-
-def test_a_network_has_the_size_of_its_pictures(quads, tmp_path):
-    go(*quads, '--dataset=colours', f'--out_dir={tmp_path}')
-
     assert config_of(tmp_path)['image_size'] == [12, 8]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', OF_AUTOENCODERS)
-def test_readers_change_nothing_of_pretraining_on_jpegs_of_all_sizes(
-        name, pictures_data, tmp_path):
-    words = [f'--data_dir={pictures_data}', *OF_AUTOENCODERS[name], '--dataset=pack',
+def test_readers_change_nothing_of_pretraining_on_jpegs_of_all_sizes(pictures_data, tmp_path):
+    words = [f'--data_dir={pictures_data}', *OF_AUTOENCODERS['vit_mae'], '--dataset=pack',
              '--image_size=8,12', '--patch_size=4', '--dtype=bfloat16']
 
     go(*words, '--workers=2', f'--out_dir={tmp_path}/two')

@@ -1,7 +1,6 @@
 """What people type: habits of other programs, typing errors, and surroundings that are not as they should be. Each
 message says what to type next."""
 import ast
-import errno
 import json
 import shutil
 from unittest.mock import Mock
@@ -20,7 +19,6 @@ import sample
 import train
 from engine import device, settings
 from engine.mistakes import Mistake
-from prepare import arrays as prepare_arrays
 from prepare import imagefolder, text
 from weights import runs
 from weights.runs import open_run
@@ -48,18 +46,12 @@ def test_the_home_folder_has_its_short_name_everywhere(tiny, tmp_path, monkeypat
     monkeypatch.chdir(here)
     (home / 'book.txt').write_text('abc ' * 500)
     text.main([str(home / 'book.txt'), '--out=~/data/d'])
-    arrays = {'--images=~/x.npy': np.zeros((4, 8, 8), np.uint8), '--labels=~/y.npy': np.arange(4) % 2}
-    for word, array in arrays.items():
-        np.save(home / word[-5:], array)
-    prepare_arrays.main([*arrays, '--out=~/data/pictures'])
-    assert {path.name for path in (home / 'data').iterdir() if path.is_dir()} == {'d', 'pictures'}
 
     (home / 'c.py').write_text('out_dir = "~/run"\n')
     words = *tiny, '--dataset=d', '--data_dir=~/data', '--max_iters=2', '--block_size=8'
     go(*words, str(home / 'c.py'))
-    go(*words, '--out_dir', '~/word')
-    go(*words, '--init_from=~/run', '--out_dir=~/tuned')
-    assert all((home / name / 'config.json').exists() for name in ('run', 'word', 'tuned'))
+    go(*words, '--init_from=~/run', '--out_dir', '~/tuned')
+    assert (home / 'tuned' / 'config.json').exists()
     assert list(here.iterdir()) == []
 
     sample_words = '--ckpt=~/run', '--max_new_tokens=1', '--device=cpu'
@@ -94,12 +86,13 @@ def test_help_is_of_what_is_asked_for(capsys):
 # ---- config files
 
 @pytest.mark.parametrize('content, said', [
-    ('max_iters = 3\nlearning_rate = \n', ['line 2', 'SyntaxError']), ('x = 1 / 0', ['line 1', 'ZeroDivisionError']),
-    ('batch_size = 4\nfoo(3)\n', ['line 2', 'foo']), ('import no_such_library', ['no_such_library']),
-    (b'\xff\xfea\x00=\x001\x00', []), (b'name = "\xe9"', []), ('half = 3', ['half', '_'])])
+    (b'max_iters = 3\nlearning_rate = \n', ['line 2', 'SyntaxError']),
+    (b'batch_size = 4\nfoo(3)\n', ['line 2', 'foo']),
+    (b'import no_such_library', ['no_such_library']),
+    (b'\xff\xfea\x00=\x001\x00', []), (b'half = 3', ['half', '_'])])
 def test_a_mistake_in_a_config_file_is_one_line_with_its_place(content, said, tmp_path, capsys):
     path = tmp_path / 'mine.py'
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content)
     line = fails(capsys, train.main, str(path))
     assert 'mine.py' in line and all(part in line for part in said)
 
@@ -113,7 +106,7 @@ def test_a_config_file_may_import_names_and_define_functions(tmp_path):
 # ---- shorter contexts
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['aot', 'crate', 'crate_alpha', 'tost'])
+@pytest.mark.parametrize('name', ['aot', 'tost'])
 def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, tiny, tmp_path, capsys):
     (tmp_path / 'short.txt').write_text('a b c d e ' * 9)
     text.main([f'{tmp_path}/short.txt', '--out', f'{tmp_path}/data/short'])
@@ -138,12 +131,12 @@ def test_text_shorter_than_the_context_can_be_learnt_as_the_message_says(name, t
 # ---- surroundings
 
 
-@pytest.mark.parametrize('error', [['Not enough free space to write 37569584 bytes after offset 128'],
-                                   ['1000 requested and 3 written'], [errno.ENOSPC, 'No space left on device']])
-def test_a_full_disk_is_one_line_in_all_words_of_numpy(error, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize('words', ['Not enough free space to write 37569584 bytes after offset 128',
+                                   '1000 requested and 3 written'])
+def test_a_full_disk_is_one_line_in_all_words_of_numpy(words, tmp_path, capsys, monkeypatch):
     (tmp_path / 'a.txt').write_text('some text ' * 20)
     for function in 'numpy.lib.format.write_array_header_1_0', 'numpy.save':
-        monkeypatch.setattr(function, Mock(side_effect=OSError(*error)))
+        monkeypatch.setattr(function, Mock(side_effect=OSError(words)))
     line = fails(capsys, text.main, f'{tmp_path}/a.txt', '--out', f'{tmp_path}/d')
     assert 'make room' in line and 'resume' not in line and not (tmp_path / 'd').exists()
 
@@ -221,7 +214,7 @@ def test_a_run_shows_what_the_network_writes_and_learns_the_same(tiny, tmp_path,
     assert '  sample  ' not in capsys.readouterr().out and losses(tmp_path / 'a') == losses(tmp_path / 'b')
 
 
-@pytest.mark.parametrize('kind', ['masked_text', 'pictures', 'crate_mae', 'dino', 'functions'])
+@pytest.mark.parametrize('kind', ['masked_text', 'pictures', 'functions'])
 def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys):
     go(*words_of(kind), '--show_samples=true', f'--out_dir={tmp_path}/a')
     assert '  sample  ' not in capsys.readouterr().out
@@ -231,21 +224,19 @@ def test_tasks_without_a_line_to_show_show_none(kind, words_of, tmp_path, capsys
 
 
 @pytest.mark.parametrize('main, words', [
-    (sample.main, ['--image', 'a.png', 'b.png', 'c.png']), (sample.main, ['--image', 'cats', 'dogs']),
-    (analyze.main, ['attention', '--image', 'a.png', 'crate_shapes.png']), (sample.main, ['--image', 'my', 'cat.png']),
-    (train.main, ['--learning_rate', '0.1', '0.2']), (scores.main, ['--beside', 'a.png', 'crate_shapes'])])
+    (sample.main, ['--image', 'cats', 'dogs']), (train.main, ['--learning_rate', '0.1', '0.2']),
+    (analyze.main, ['attention', '--image', 'a.png', 'crate_shapes.png'])])
 def test_a_second_value_is_not_taken_for_a_misspelt_config_file(main, words, tmp_path, monkeypatch, capsys):
     """A shell replaces a * by all names, and splits a name at its spaces."""
     monkeypatch.chdir(tmp_path)
-    names = 'a.png', 'b.png', 'c.png', 'crate_shapes.png', 'cats/a.png', 'dogs/a.png', 'crate_shapes/a.png'
+    names = 'a.png', 'crate_shapes.png', 'cats/a.png', 'dogs/a.png'
     tree(tmp_path, dict.fromkeys(names, jpeg(8, 8)))
     line = fails(capsys, main, *words)
     assert 'folder' in line and 'quotes' in line and 'did you mean' not in line
 
 
 @pytest.mark.parametrize('channels, dataset, words', [
-    (3, 'grey', ['--channels 3']), (1, 'quads', ['--channels 1']), (3, 'grey_pack', ['--channels 3']),
-    (5, 'quads', []), (3, 'quads_2', ['--channels 3'])])
+    (3, 'grey_pack', ['--channels 3']), (1, 'quads', ['--channels 1']), (5, 'quads', [])])
 def test_colour_networks_and_grey_pictures_are_told_how_to_meet(channels, dataset, words, pictures_data, tmp_path, capsys):
     run_dir = save_run(tmp_path / 'run', picture_network(channels=channels), CLASSES)
     where = f'--data_dir={pictures_data}', f'--dataset={dataset}'
@@ -254,16 +245,14 @@ def test_colour_networks_and_grey_pictures_are_told_how_to_meet(channels, datase
         assert '--dataset' in line and [word for word in ('--channels 3', '--channels 1') if word in line] == words
 
 
-@pytest.mark.parametrize('change', ['patch_size=2', 'n_embd=32', 'n_layer=2', 'image_size=16 --patch_size=8'])
-def test_a_new_head_is_none_of_the_differences(change, picture_run, pictures_data, tmp_path, capsys):
-    words = f'--init_from={picture_run}', f'--data_dir={pictures_data}', '--dataset=colours', f'--out_dir={tmp_path}/a'
-    line = fails(capsys, train.main, *words, '--new_head=true', *f'--{change}'.split())
-    assert change.split('=')[0] in line and 'num_classes' not in line
+def test_a_new_head_is_none_of_the_differences(picture_run, pictures_data, tmp_path, capsys):
+    line = fails(capsys, train.main, f'--init_from={picture_run}', f'--data_dir={pictures_data}',
+                 '--dataset=colours', f'--out_dir={tmp_path}/a', '--new_head=true', '--n_embd=32')
+    assert 'n_embd' in line and 'num_classes' not in line
 
 
-@pytest.mark.parametrize('kind', ['text', 'pictures'])
-def test_a_finished_run_that_is_resumed_says_what_to_type(kind, whole, tmp_path, capsys):
-    shutil.copytree(whole(kind), tmp_path / 'a')
+def test_a_finished_run_that_is_resumed_says_what_to_type(picture_run, tmp_path, capsys):
+    shutil.copytree(picture_run, tmp_path / 'a')
     before = losses(tmp_path / 'a')
     capsys.readouterr()
     go('--init_from=resume', f'--out_dir={tmp_path}/a')
@@ -274,9 +263,7 @@ def test_a_finished_run_that_is_resumed_says_what_to_type(kind, whole, tmp_path,
 
 
 @pytest.mark.parametrize('names, said', [
-    (['Train', 'VAL'], ''), (['train', 'Valid'], ''),
-    (['train', 'val', 'Validation'], 'two folders for val'),
-    (['train', 'val', 'valid'], 'two folders for val'),
+    (['Train', 'Valid'], ''), (['train', 'val', 'Validation'], 'two folders for val'),
     (['Test', 'val'], 'no folder train')])
 def test_folders_of_splits_may_be_in_capitals(names, said, tmp_path, capsys):
     tree(tmp_path / 'in', {f'{name}/{label}/a.jpg': jpeg(9, 9) for name in names for label in ('cat', 'dog')})

@@ -80,7 +80,7 @@ def test_a_classifier_of_one_class_is_refused_before_it_begins(flat, pretrained,
     assert not (tmp_path / 'a').exists()
 
 
-@pytest.mark.parametrize('kind', ['crate_mae', 'vit_mae', 'dino', 'simdino'])
+@pytest.mark.parametrize('kind', ['crate_mae', 'dino'])
 def test_networks_without_labels_learn_from_one_class(kind, flat, tmp_path, capsys):
     go(*KINDS[kind], *flat, '--image_size=8', f'--out_dir={tmp_path}/a')
     said = capsys.readouterr().out
@@ -129,7 +129,7 @@ HEADS = '''--out_dim=32 --hidden_dim=16 --bottleneck_dim=8 --local_crops=1 --loc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['pictures', 'vit', 'aot', 'crate_alpha', 'vit_mae'])
+@pytest.mark.parametrize('kind', ['pictures', 'vit', 'aot', 'vit_mae'])
 def test_it_begins_with_the_features_of_a_trained_network(kind, whole, pictures_data, tmp_path):
     """Student and teacher; and its heads are fresh, and those of the seed. Settings without meaning, such as the ema of
     a classifier, are not taken over."""
@@ -164,19 +164,19 @@ def test_it_starts_with_pictures_of_another_size(whole, pictures_data, tmp_path)
     assert open_run(tmp_path / 'a').weights['embed.pos'].shape[1] == 1 + (16 // 4) ** 2
 
 
-@pytest.mark.parametrize('words, named', [
-    (['--n_layer=3'], 'n_layer=3'), (['--n_head=4'], 'n_head'), (['--backbone=vit'], 'backbone=vit'),
-    (['--model=dinosaur'], 'dino')])
-def test_a_setting_that_contradicts_the_weights_is_one_line(words, named, whole, pictures_data, tmp_path, capsys):
-    for kind in ('pictures', 'dino'):
-        line = fails(capsys, train.main, f'--init_from={whole(kind)}', '--model=dino', f'--data_dir={pictures_data}',
-                     *HEADS, f'--out_dir={tmp_path}/a', *words)
-        assert named in line and not (tmp_path / 'a').exists()
+@pytest.mark.parametrize('named', ['n_layer=3', 'n_head', 'backbone=vit'])
+@pytest.mark.parametrize('kind', ['pictures', 'dino'])
+def test_a_setting_that_contradicts_the_weights_is_one_line(named, kind, whole, pictures_data,
+                                                            tmp_path, capsys):
+    word = '--n_head=4' if named == 'n_head' else f'--{named}'
+    line = fails(capsys, train.main, f'--init_from={whole(kind)}', '--model=dino', word, *HEADS,
+                 f'--data_dir={pictures_data}', f'--out_dir={tmp_path}/a')
+    assert named in line and not (tmp_path / 'a').exists()
 
 
 @pytest.mark.parametrize('kind, settings, named', [
-    ('crate', dict(ista='soft'), 'ista=relu'), ('aot', dict(attn='mhsa'), 'attn=mssa'),
-    ('crate_mae', {}, 'patch_norm=True'), ('tost', {}, "backbone='tost'"), ('text', {}, 'reads text')])
+    ('crate', dict(ista='soft'), 'ista=relu'), ('crate_mae', {}, 'patch_norm=True'),
+    ('tost', {}, "backbone='tost'"), ('text', {}, 'reads text')])
 def test_a_network_that_cannot_be_inside_is_one_line(kind, settings, named, text_run, pictures_data, tmp_path, capsys):
     source = text_run if kind == 'text' else run_of(kind, tmp_path / 'start', **settings)
     line = fails(capsys, train.main, f'--init_from={source}', '--model=dino', '--dataset=quads',

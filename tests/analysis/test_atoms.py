@@ -13,14 +13,14 @@ import analyze
 from analysis import atoms, units
 from engine import networks as model_files, plots
 
-UNITS = {'crate': 16, 'crate_mae': 16, 'grey': 16, 'vit': 64, 'crate_alpha': 64, 'gpt2': 64, 'crate_bert': 16}
+UNITS = {'crate': 16, 'crate_mae': 16, 'crate_alpha': 64, 'gpt2': 64}
 
 
 @pytest.fixture
 def see(look):
     """A function that runs the command on a network, with enough text for it."""
     def see(name, *words):
-        enough = [] if kind_of(name) == 'images' else ['--dataset=long']
+        enough = [] if kind_of(name) == 'images' else ['--dataset=long', '--num_samples=60']
         return look('atoms', name, *enough, *words)
     return see
 
@@ -48,10 +48,17 @@ def labels():
     return torch.arange(18) % 3
 
 
+def rows_of(c, nets):
+    """The rows of the table that the command writes."""
+    with torch.no_grad(), plots.house_style():
+        _, rows = atoms.draw_atoms(c, nets)
+    return rows
+
+
 # ---- tables
 
 
-@pytest.mark.parametrize('name', UNITS)
+@pytest.mark.parametrize('name', ['crate_alpha', 'gpt2'])
 def test_a_sheet_has_a_row_for_each_unit_of_each_layer(name, see, undrawn, tmp_path):
     rows = see(name)
     assert [(int(row['layer']), int(row['atom'])) for row in rows] == [
@@ -96,23 +103,16 @@ def test_vectors_of_tokens_tell_what_a_token_is_and_not_where_it_stands(networks
         assert row['score'] > 0.3 if tells else abs(row['score']) < 0.15
 
 
-def test_layers_may_have_different_numbers_of_units(networks, undrawn):
-    c, nets = networks('gpt2', '--dataset=long', '--off=1:5', '--beside=')
+def test_layers_may_have_different_numbers_of_units_and_large_ones(networks, undrawn):
+    c, nets = networks('gpt2', '--dataset=long')
+    with torch.no_grad():
+        nets[0].model.layers[0].mlp.up.weight *= 1e6
     for net in nets:
         mlp = net.model.layers[1].mlp
         mlp.up = torch.nn.Linear(16, 24)
         mlp.down = torch.nn.Linear(24, 16)
-    c.off = ''
-    with torch.no_grad(), plots.house_style():
-        _, rows = atoms.draw_atoms(c, nets)
+    rows = rows_of(c, nets)
     assert [sum(row['layer'] == l for row in rows) for l in (1, 2, 3)] == [64, 24, 64]
-
-
-def test_large_units_stay_finite(networks, undrawn):
-    c, nets = networks('gpt2', '--dataset=long')
-    with torch.no_grad(), plots.house_style():
-        nets[0].model.layers[0].mlp.up.weight *= 1e6
-        _, rows = atoms.draw_atoms(c, nets)
     assert all(torch.isfinite(row['mcc']) for row in rows)
 
 
@@ -129,8 +129,7 @@ def test_the_student_of_dino_has_units_but_no_loss(whole, pictures_data, table, 
 # ---- figures
 
 
-@pytest.mark.parametrize('name', ['crate', 'grey', 'crate_mae', pytest.param('crate_bert', marks=pytest.mark.slow),
-                                  'gpt2'])
+@pytest.mark.parametrize('name', ['crate', 'crate_mae', 'gpt2'])
 def test_one_atom_in_depth(name, see, undrawn, tmp_path):
     assert len(see(name, '--layer=2', '--atom=3')) == 3 * UNITS[name]
     assert len(undrawn[0].axes) == (20 if kind_of(name) == 'images' else 10)
@@ -219,22 +218,20 @@ def test_the_effect_on_tokens_that_count(networks):
 
 def test_a_unit_that_the_head_does_not_see_changes_nothing(networks, undrawn):
     c, nets = networks('gpt2', '--dataset=long', '--off=3:5', '--to=7')
-    with torch.no_grad(), plots.house_style():
+    with torch.no_grad():
         nets[0].model.layers[2].mlp.down.weight[:, 4] = 0
-        _, rows = atoms.draw_atoms(c, nets)
+    rows = rows_of(c, nets)
     assert rows[0]['norm'] == rows[0]['rise with it'] == rows[0]['rise without it'] == 0
     assert rows[2]['norm'] > 0 and rows[2]['rise with it'] != 0     # another unit
 
 
-@pytest.mark.parametrize('left', [1, 7, 16])
+@pytest.mark.parametrize('left', [1, 16])
 def test_the_others_at_random_are_none_of_those_that_are_off(left, networks, undrawn):
     """Where all units of a layer but one are off, the other one is that one, whose effect is known."""
     off = ','.join(f'2:{unit}' for unit in range(1, 17) if unit != left)
     effects = []
     for words in (off, f'2:{left}'):
-        c, nets = networks('crate', f'--off={words}')
-        with torch.no_grad(), plots.house_style():
-            _, rows = atoms.draw_atoms(c, nets)
+        rows = rows_of(*networks('crate', f'--off={words}'))
         effects.append({row['off']: row['norm'] for row in rows})
     assert effects[0]['others, at random'] == effects[1]['these'] > 0
 
@@ -274,10 +271,10 @@ def test_a_network_without_a_unit_for_the_concept_has_no_row(chosen, last, netwo
 
 def test_a_whole_layer_and_a_dead_one(networks, undrawn):
     c, nets = networks('crate', '--off=' + ','.join(f'2:{unit}' for unit in range(1, 17)))
-    with torch.no_grad(), plots.house_style():
-        nets[0].model.layers[1].ista.D.zero_()
-        nets[0].model.layers[1].ista.lam = 1e6                      # no unit is ever above zero
-        _, rows = atoms.draw_atoms(c, nets)
+    ista = nets[0].model.layers[1].ista
+    torch.nn.init.zeros_(ista.D)
+    ista.lam = 1e6                                                  # no unit is ever above zero
+    rows = rows_of(c, nets)
     assert [row['off'] for row in rows] == ['these', 'at their means']  # no others are left
     assert all(row['rise with it'] == 0 for row in rows)
 
@@ -286,32 +283,19 @@ def test_a_whole_layer_and_a_dead_one(networks, undrawn):
 
 
 @pytest.mark.parametrize('name, words, said', [
-    ('aot_pictures', '', 'CRATE'),
-    ('aot_text', '', 'CRATE'),
-    ('functions', '', ''),
-    ('crate', '--layer=4', '3'),
     ('crate', '--layer=-1', '3'),
     ('crate', '--atom=17', '1 to 16'),
     ('crate', '--atom=-1', ''),
-    ('vit', '--layer=3 --atom=65', '1 to 64'),
-    ('crate', '--off=1:17', '1 to 16'),
-    ('crate', '--off=4:1', '1 to 3'),
-    ('crate', '--off=1', '1 to 3'),
     ('crate', '--off=1:1 --atom=2', 'leave'),
     ('crate', '--off=1:1 --layer=2', 'leave'),
     ('crate', '--to=3', '--off'),
-    ('crate', '--off=1:1 --dataset=bare', 'classes'),
     ('crate', '--atom=1 --dataset=bare', 'classes'),
     ('crate_mae', '--off=1:1', 'leave --off out'),
     ('crate_bert', '--off=1:1 --dataset=long', 'leave --off out'),
     ('crate', '--num_samples=1', '--num_samples'),
-    ('crate', '--num_samples=2', '--num_samples'),
-    ('gpt2', '--num_samples=1 --dataset=long', '--num_samples'),
     ('gpt2', '--dataset=text', '--num_samples'),
     ('gpt2', '--dataset=long --start=ab', '--off'),
-    ('crate', '--image={place}/FOLDER', '--image'),
     ('crate', '--beside={place}/runs/aot_pictures', 'CRATE'),
-    ('crate', '--beside={place}/runs/gpt2', ''),
 ])
 def test_what_makes_no_sense_is_one_line(name, words, said, place, capsys, tmp_path, undrawn):
     words = words.format(place=place).split()
@@ -323,5 +307,5 @@ def test_what_makes_no_sense_is_one_line(name, words, said, place, capsys, tmp_p
 def test_an_atom_that_nothing_uses_is_one_line(networks):
     c, nets = networks('crate', '--layer=2', '--atom=5')
     nets[0].model.layers[1].ista.lam = 1e6
-    with pytest.raises(atoms.Mistake, match='atom 5 is on for 0'), torch.no_grad(), plots.house_style():
-        atoms.draw_atoms(c, nets)
+    with pytest.raises(atoms.Mistake, match='atom 5 is on for 0'):
+        rows_of(c, nets)

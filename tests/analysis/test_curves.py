@@ -12,11 +12,15 @@ from analysis import figures
 from engine import plots
 
 
-def a_run(folder, losses, per_step=10, splits=('train', 'val')):
+def a_run(folder, losses, per_step=10, splits=('train', 'val'), steps=range(9)):
     """A run directory with such validation losses; those of training are larger by one."""
     folder.mkdir()
-    rows = [{'step': i, 'split': split, 'loss': loss + (split == 'train'), 'seen': (i + (split == 'train')) * per_step,
-             'seconds': 0.5 * i} for i, loss in enumerate(losses) for split in splits]
+    rows = []
+    for step, loss in zip(steps, losses):
+        for split in splits:
+            more = int(split == 'train')
+            rows.append({'step': step, 'split': split, 'loss': loss + more,
+                         'seen': (step + more) * per_step, 'seconds': 0.5 * step})
     (folder / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
     return str(folder)
 
@@ -46,13 +50,10 @@ def test_legends_name_runs_without_folders_if_that_tells_them_apart():
     assert names('x/a', 'y/a', 'b', 'a/') == ['x/a', 'y/a', 'b', 'a/']
 
 
-@pytest.mark.parametrize('factor', [1, 3e2, 1e7])
+@pytest.mark.parametrize('factor', [1, 1e7])
 def test_numbers_along_logarithmic_axes_do_not_touch(factor, tmp_path, undrawn):
-    rows = [{'step': step, 'split': split, 'loss': 1.0, 'seen': factor * step, 'seconds': step / 50}
-            for step in (0, 10, 1000, 10 ** 6) for split in ('train', 'val')]
-    (tmp_path / 'a').mkdir()
-    (tmp_path / 'a' / 'log.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
-    analyze.main(['curves', f'{tmp_path}/a', f'--out={tmp_path}/x.png', '--log=true'])
+    run = a_run(tmp_path / 'a', 4 * [1.0], factor, steps=(0, 10, 1000, 10 ** 6))
+    analyze.main(['curves', run, f'--out={tmp_path}/x.png', '--log=true'])
     with plots.house_style():
         FigureCanvasAgg(undrawn[0]).draw()
         for panel in undrawn[0].axes[3:]:

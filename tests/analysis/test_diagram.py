@@ -1,7 +1,6 @@
 """The diagram of a layer: what its small pictures show is what the operators do."""
 import xml.etree.ElementTree as xml
 
-import pytest
 from helpers import fails
 
 import analyze
@@ -23,13 +22,11 @@ def test_small_and_negative_numbers_become_zero():
     assert small.any() and before[small].max() < before[after > 0].min()
 
 
-@pytest.mark.parametrize('name', ['layer.svg', 'layer.png', 'layer.pdf'])
-def test_it_is_drawn_without_a_network_and_replaces_nothing(tmp_path, monkeypatch, capsys, name):
+def test_it_is_drawn_without_a_network_and_replaces_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    analyze.main(['diagram', f'--out={name}'])
-    data = (tmp_path / name).read_bytes()
-    assert data.startswith({'svg': b'<?xml', 'png': b'\x89PNG', 'pdf': b'%PDF'}[name[-3:]])
-    assert not name.endswith('svg') or xml.fromstring(data).tag.endswith('svg')
+    analyze.main(['diagram', '--out=layer.svg'])
+    data = (tmp_path / 'layer.svg').read_bytes()
+    assert xml.fromstring(data).tag.endswith('svg')
     capsys.readouterr()
-    assert name in fails(capsys, analyze.main, 'diagram', f'--out={name}')
-    assert (tmp_path / name).read_bytes() == data
+    assert 'layer.svg' in fails(capsys, analyze.main, 'diagram', '--out=layer.svg')
+    assert (tmp_path / 'layer.svg').read_bytes() == data

@@ -21,8 +21,8 @@ def photos(tmp_path):
     return tree(tmp_path / 'photos', {f'{name}.png': jpeg(*size, kind='PNG') for name, size in sizes.items()})
 
 
-@pytest.mark.parametrize('view', [0.5, 0.875, 1.0])
-@pytest.mark.parametrize('size', [(200, 300), (300, 200), (161, 163), (100, 1000), (1000, 90), (32, 48)])
+@pytest.mark.parametrize('view', [0.5, 1.0])
+@pytest.mark.parametrize('size', [(161, 163), (100, 1000), (1000, 90), (32, 48)])
 def test_the_part_is_all_that_the_network_sees(view, size, place):
     """A picture that is white in this part is white for the network, but for the pixels at the
     border. Where the part is smaller, the border is black."""
@@ -65,7 +65,7 @@ def test_maps_lie_over_the_part_of_the_photo_that_is_seen(photos, place, look, u
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['crate', 'vit', 'grey'])
+@pytest.mark.parametrize('name', ['crate', 'grey'])
 def test_objects_in_pictures_without_true_masks(name, photos, place, look, tmp_path):
     folder = tmp_path / 'masks' / 'new'
     rows = look('objects', name, f'--image={photos}', f'--masks_to={folder}', '--masks=2',

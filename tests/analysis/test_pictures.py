@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT, edited, run_anew, run_here, save_run
-from insides import cropped, fresh, shows
+from insides import cropped, fresh
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
@@ -69,22 +69,10 @@ def trained(place, tmp_path):
 # ---- which network
 
 
-@pytest.mark.parametrize('command', analyze.COMMANDS)
-def test_every_picture_of_a_network_says_run_step_and_layer(command, trained, picture, place):
-    run = trained('crate', 1200)
-    words = [f'--ckpt={run}', f'--data_dir={place}/data']
-    figure = picture(command, '', *words, *(['--num_samples=3'] if command not in AS_MANY_AS_BY_DEFAULT else []))
-    said = ' '.join(written(figure)).replace('\n', ', ')
-    assert 'a_run, step 1,200 of 2,000' in said and 'UNTRAINED' not in said
-    if command in ('attention', 'pca', 'objects'):
-        assert 'step 1,200 of 2,000, layer 2 of 3' in said
-
-
 def test_a_picture_of_the_first_weights_says_so(trained, picture, place):
     run = trained('crate', 0)
-    for command in ('attention', 'layers', 'objects'):
-        figure = picture(command, '', f'--ckpt={run}', f'--data_dir={place}/data', '--num_samples=2')
-        assert 'UNTRAINED' in ' '.join(written(figure))
+    figure = picture('layers', '', f'--ckpt={run}', f'--data_dir={place}/data', '--num_samples=2')
+    assert 'UNTRAINED' in ' '.join(written(figure))
 
 
 def test_weights_of_others_have_no_step(place):
@@ -121,7 +109,7 @@ def test_below_the_maps_of_a_network_are_those_of_random_weights_on_the_same_sca
             assert np.allclose(found, expected, atol=1e-5) and not np.allclose(maps[4 * i], maps[4 * i + 2], atol=1e-3)
 
 
-@pytest.mark.parametrize('image, is_said', [('FOLDER', True), ('FOLDER/1.png', True), ('data/bare', True), ('data/pics', False)])
+@pytest.mark.parametrize('image, is_said', [('FOLDER', True), ('data/pics', False)])
 def test_of_other_pictures_the_figure_says_what_the_network_sees(image, is_said, place, picture, capsys):
     title = picture('attention', 'crate', f'--image={place}/{image}', '--num_samples=1').get_suptitle()
     for words in (title, capsys.readouterr().out):
@@ -142,17 +130,12 @@ def test_maps_of_equal_weights_are_dark_and_the_bar_has_numbers(place, picture):
     assert any('class token' in words.replace('\n', ' ') for words in said)  # beside the bar
 
 
-def test_the_text_stands_beside_random_weights_too(picture):
-    titles = [axis.get_title() for axis in picture('attention', 'gpt2', '--start=abc').axes if axis.get_title()]
-    assert titles == ['head 1', 'head 2', 'random weights, head 1', 'random weights, head 2']
-
-
 # ---- objects
 
 
 def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
     figure = picture('objects', 'crate', '--num_samples=2')
-    assert 'best head' in figure.get_suptitle() and 'chosen for each picture by its true mask' in figure.get_suptitle()
+    assert 'chosen for each picture by its true mask' in figure.get_suptitle()
     legend, = figure.legends
     patches = {text.get_text(): patch.get_facecolor()[:3]
                for text, patch in zip(legend.get_texts(), legend.get_patches())}
@@ -165,22 +148,33 @@ def test_objects_say_who_chose_the_head_and_what_colours_mean(picture):
 # ---- words
 
 
-@pytest.mark.parametrize('command', [*analyze.COMMANDS, *THEORIES, SHEET, 'long'])
-def test_no_words_are_cut_off_and_no_titles_touch(command, picture, trained, place):
-    if command == 'long':
-        run = trained('crate', 1200, 'a_folder_of_runs/a_run_with_a_name_that_is_rather_long')
-        figure = picture('objects', '', f'--ckpt={run}', f'--beside={place}/runs/crate_mae', f'--data_dir={place}/data')
-    elif command in THEORIES:
-        figure = picture(command)
-    elif command == SHEET:
-        figure = picture(command, '', f'--data_dir={place}/data')
-    else:
-        assert shows(command, 'crate')
-        figure = picture(command, 'crate', *(['--num_samples=3'] if command not in AS_MANY_AS_BY_DEFAULT else []))
+@pytest.mark.parametrize('command', analyze.COMMANDS)
+def test_a_picture_of_a_network_says_run_step_and_layer_and_no_words_are_cut_off(command, trained,
+                                                                                  picture, place):
+    words = [f'--ckpt={trained("crate", 1200)}', f'--data_dir={place}/data']
+    if command not in AS_MANY_AS_BY_DEFAULT:
+        words.append('--num_samples=3')
+    figure = picture(command, '', *words)
     check_words(figure)
+    said = ' '.join(written(figure)).replace('\n', ', ')
+    assert 'a_run, step 1,200 of 2,000' in said and 'UNTRAINED' not in said
+    if command in ('attention', 'pca', 'objects'):
+        assert 'step 1,200 of 2,000, layer 2 of 3' in said
 
 
-@pytest.mark.parametrize('command', ['attention', 'attention --heads=1', 'objects', 'pca'])
+@pytest.mark.parametrize('command', [*THEORIES, SHEET])
+def test_no_words_are_cut_off_without_a_network(command, picture, place):
+    data = [f'--data_dir={place}/data'] if command == SHEET else []
+    check_words(picture(command, '', *data))
+
+
+def test_no_words_are_cut_off_where_names_are_long(picture, trained, place):
+    run = trained('crate', 1200, 'a_folder_of_runs/a_run_with_a_name_that_is_rather_long')
+    beside = f'--beside={place}/runs/crate_mae'
+    check_words(picture('objects', '', f'--ckpt={run}', beside, f'--data_dir={place}/data'))
+
+
+@pytest.mark.parametrize('command', ['attention --heads=1', 'objects', 'pca'])
 def test_no_words_are_cut_off_in_a_figure_of_one_picture(command, picture):
     command, *words = command.split()
     check_words(picture(command, 'crate', '--num_samples=1', *words))
@@ -216,12 +210,10 @@ def test_a_random_part_of_the_tokens_is_called_that(picture):
 
 
 def test_lines_that_lie_on_each_other_are_all_seen():
-    """They differ in colour, in dashes and in the size of their markers, the first one is the largest."""
+    """They differ in colour and in the size of their markers, the first one is the largest."""
     _, (axis,) = charts.panels(4, 4, 1)
     charts.lines(axis, [{'name': name, 'x': x, 'y': 1} for name in 'abcdefg' for x in range(3)], 'name', 'x', 'y')
-    styles = [(line.get_color(), line._dash_pattern) for line in axis.lines]
-    assert len(styles) == 7 and len({to_rgba(colour) for colour, _ in styles}) == 7
-    assert len({str(dashes) for _, dashes in styles}) == 7
+    assert len({to_rgba(line.get_color()) for line in axis.lines}) == 7
     sizes = [line.get_markersize() for line in axis.lines]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[2] + 3
 
@@ -236,22 +228,18 @@ def test_the_loss_has_a_unit_where_it_is_a_cross_entropy():
 
 
 @pytest.mark.parametrize('ending', ['svg', 'pdf'])
-@pytest.mark.parametrize('command', ['diagram', 'reduction --tokens=8'])
-def test_the_same_figure_has_the_same_bytes(command, ending, tmp_path, monkeypatch):
+def test_the_same_figure_has_the_same_bytes_and_text_of_a_pdf_is_text(ending, tmp_path,
+                                                                      monkeypatch):
     files = [tmp_path / f'{name}.{ending}' for name in 'ab']
     for seconds, file in zip((1e9, 1.5e9), files):
         monkeypatch.setenv('SOURCE_DATE_EPOCH', f'{seconds:.0f}')      # matplotlib takes it for the time
-        analyze.main([*command.split(), f'--out={file}'])
-    assert files[0].read_bytes() == files[1].read_bytes()
+        analyze.main(['reduction', '--tokens=8', f'--out={file}'])
+    content, again = (file.read_bytes() for file in files)
+    assert content == again
+    assert b'/Type3' not in content and (b'/CIDFontType2' in content) == (ending == 'pdf')
 
 
-def test_text_of_a_pdf_is_text(tmp_path):
-    analyze.main(['diagram', f'--out={tmp_path}/x.pdf'])
-    content = (tmp_path / 'x.pdf').read_bytes()
-    assert b'/Type3' not in content and b'/CIDFontType2' in content
-
-
-@pytest.mark.parametrize('name', ['a_run', '$5_run', '$a_run$', '$$', r'\$x^{$', '$a$ and $b'])
+@pytest.mark.parametrize('name', ['$a_run$', r'\$x^{$'])
 def test_names_of_the_user_are_no_formulas(name, tmp_path, undrawn, place, capsys):
     out = tmp_path / name
     shutil.copytree(place / 'runs' / 'crate', out)
@@ -267,14 +255,6 @@ def test_names_of_the_user_are_no_formulas(name, tmp_path, undrawn, place, capsy
             text.set_parse_math(False)
             text.set_text(text.get_text().replace(r'\$', '$'))
             assert text.get_window_extent().width == pytest.approx(with_math.width)
-
-
-def test_formulas_are_typeset(picture):
-    for command in ('layers', 'compress', 'denoise'):
-        for text in picture(command, 'crate', '--num_samples=2').findobj(Text):
-            assert not re.search(r'(^|[^{])\b[ZR]\^[(cl]', text.get_text().split('$')[0])
-    said = ' '.join(written(picture('layers', 'crate', '--num_samples=2')))
-    assert '$R^c$' in said and r'\lambda' in said
 
 
 # ---- matplotlib of the user
@@ -302,7 +282,7 @@ svg.fonttype: none
 pdf.fonttype: 3
 xtick.direction: in
 """
-NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'
+NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'  # or 'inline', which nothing can import
 LESSON = """
 import torch
 from course import lab
@@ -327,7 +307,6 @@ def commands(place, tiny, tmp_path):
         'run/curve.png': ['train.py', *tiny, '--telemetry=true', '--out_dir=run',
                           '--overwrite=true'],
         'layers.png': ['analyze.py', 'layers', *network, '--num_samples=2'],
-        'attention.png': ['analyze.py', 'attention', *network, '--num_samples=1'],
         'augment.png': ['analyze.py', 'augment', data, '--dataset=pics', '--rows=1'],
         'curves.png': ['analyze.py', 'curves', a_run],
         'diagram.png': ['analyze.py', 'diagram', '--out=diagram.png', '--overwrite=true'],
@@ -340,7 +319,7 @@ def commands(place, tiny, tmp_path):
 
 def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     (tmp_path / 'matplotlibrc').write_text(MATPLOTLIBRC)
-    of_user = {'MATPLOTLIBRC': str(tmp_path / 'matplotlibrc'), 'MPLBACKEND': NOTEBOOK}
+    of_user = {'MATPLOTLIBRC': str(tmp_path / 'matplotlibrc'), 'MPLBACKEND': 'inline'}
     words = [[str(word) for word in command] for command in commands.values()]
     pictures = []
     for name, variables in (('usual', {}), ('user', of_user)):
@@ -356,14 +335,6 @@ def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     assert usual.keys() == user.keys() == commands.keys() | {'lab_pictures.png'}
     different = [name for name in sorted(usual) if usual[name] != user[name]]
     assert different == []
-
-
-@pytest.mark.parametrize('backend, drawn', [('nonsense', 'x.png'), ('inline', 'layers.png'),
-                                            ('module://matplotlib_inline.backend_inline', 'layers.png')])
-def test_no_program_needs_the_backend_of_the_user(backend, drawn, commands, tmp_path):
-    words = [str(word) for word in commands[drawn]]
-    run_anew([words], tmp_path, PYTHONPATH=str(ROOT), MPLBACKEND=backend)
-    assert (tmp_path / drawn).exists()
 
 
 @pytest.fixture
@@ -395,9 +366,6 @@ def test_matplotlib_is_as_it_was_after_a_picture_and_after_an_error(picture, com
             run_here(*commands[picture])
     assert dict(matplotlib.rcParams) == before
 
-    run_here(*commands[picture])
-    assert (tmp_path / picture).exists()
-    assert dict(matplotlib.rcParams) == before
     assert matplotlib.get_backend() == NOTEBOOK
     assert not pyplot.get_fignums()     # a notebook would show them
 
@@ -413,8 +381,8 @@ def written_file(label, path):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize('ending', ['png', 'pdf', 'svg'])
-@pytest.mark.parametrize('label', ['猫', 'แมว', '고양이 and a dog'])
+@pytest.mark.parametrize('label, ending', [('猫', 'png'), ('고양이 and a dog', 'pdf'),
+                                           ('แมว', 'svg')])
 def test_letters_that_the_font_lacks_are_one_line_that_says_how_to_name_a_font(label, ending, tmp_path,
                                                                               capsys, recwarn):
     assert written_file(label, tmp_path / f'a.{ending}')
@@ -423,8 +391,8 @@ def test_letters_that_the_font_lacks_are_one_line_that_says_how_to_name_a_font(l
     assert recwarn.list == []
 
 
-@pytest.mark.parametrize('label', ['é, ω, кот', 'قطة', '猫'])
-@pytest.mark.parametrize('font', ['DejaVu Sans Mono', 'DejaVu Serif', 'No Such Font', 'monospace'])
+@pytest.mark.parametrize('label', ['é, ω, кот', '猫'])
+@pytest.mark.parametrize('font', ['DejaVu Serif', 'No Such Font', 'monospace'])
 def test_a_font_of_the_user_is_taken_for_no_other_letters(font, label, tmp_path, capsys, caplog):
     usual = written_file(label, tmp_path / 'usual.png')
     said = capsys.readouterr().err.count('\n')

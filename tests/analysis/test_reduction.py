@@ -1,4 +1,5 @@
-"""reduction.py: the rate reductions of CRATE's longer version and its energy, by eigenvalues and determinants."""
+"""reduction.py: the rate reductions of CRATE's longer version and its energy, by eigenvalues
+and determinants. tests/test_look_inside.py has its table."""
 import pytest
 import torch
 
@@ -29,12 +30,11 @@ def test_reductions_and_energy_by_hand():
     ratio = torch.det(torch.eye(d, dtype=Z.dtype) + d / (N * eps ** 2) * Z.T @ Z)
     for u in U:
         ratio /= torch.det(torch.eye(p, dtype=Z.dtype) + p / (N * eps ** 2) * u.T @ Z.T @ Z @ u)
-    density = (-reduction.energy(Z, U, eps, lam)).exp().item()
-    without = (-lam * Z.abs().sum()).exp()
-    assert density == pytest.approx((without * ratio.sqrt()).item()) != pytest.approx((without * ratio).item())
+    density = (-reduction.energy(Z, U, eps, lam)).exp().item()          # eq. (18), with the root
+    assert density == pytest.approx((ratio.sqrt() * (-lam * Z.abs().sum()).exp()).item())
 
 
-@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('seed', range(2))
 def test_eq_9_as_printed_is_never_below_the_whole_rate(seed):
     """So the reduction of eq. (7) would never be positive; with the weights it is never negative."""
     groups, _ = drawn(seed=seed)
@@ -50,14 +50,3 @@ def test_subspaces_have_the_cosine_that_is_set():
     for U, cosine in zip(reduction.subspaces(c, torch.Generator().manual_seed(1)).values(), (0.55, 0, 0)):
         assert all(torch.allclose(U[k].T @ U[j], eye * (1 if k == j else cosine), atol=1e-12)
                    for k in range(3) for j in range(3))
-
-
-@pytest.mark.parametrize('words', [['--seed=0'], ['--seed=1'], ['--cosine=0']])
-def test_figure_5(words, table):
-    rows = table('reduction', *words)
-    for name in ('rate_reduction', 'rate_reduction_of_groups'):
-        close, orthogonal, along = (float(row[name]) for row in rows)
-        assert along == pytest.approx(orthogonal, rel=1e-12)
-        assert close == pytest.approx(orthogonal) if '--cosine=0' in words else close < orthogonal - 1
-    energy = [float(row['energy']) for row in rows]
-    assert [float(row['nonzeros']) for row in rows] == [1, 1, 0.25] and energy[0] > energy[1] - 1e-3 > energy[2]

@@ -1,5 +1,5 @@
-"""scores.py: Tweedie's formula and Approximation 2 against torch.distributions and automatic differentiation; and what
-its table holds."""
+"""scores.py: Tweedie's formula and Approximation 2 against torch.distributions and automatic
+differentiation. tests/test_look_inside.py has its table."""
 import math
 
 import pytest
@@ -7,7 +7,7 @@ import torch
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
 from analysis import scores
-from analysis.scores import Mixture, TweedieConfig
+from analysis.scores import Mixture
 
 
 def mixture(K=3, p=2, extra=1, seed=0, equal=False):
@@ -72,8 +72,7 @@ def test_approximation_2_is_exact_for_signals_much_longer_than_the_noise():
 @pytest.mark.slow
 def test_the_way_back_ends_at_the_model():
     m, generator = mixture()
-    x, z, s = noisy_tokens(m, 0.5, 4000, generator)
-    assert all(torch.allclose((z[s == k] @ m.U[k]).var(0), m.lam[k], rtol=0.25) for k in range(3))
+    x, z, _ = noisy_tokens(m, 0.5, 4000, generator)
     ends = scores.reverse(x, m, 0.5, 200, generator)
     assert (ends - scores.nearest_projection(ends, m.U)).norm(dim=1).mean() < 2e-3
     spread = (ends.T @ ends - z.T @ z).abs().max() / 4000
@@ -81,16 +80,3 @@ def test_the_way_back_ends_at_the_model():
     one = scores.reverse(x[:1].expand(4000, -1), m, 0.5, 200, generator)  # from one token: the mean is E[z | x]
     away = (one.mean(0) - scores.posterior_mean(x[:1], m, 0.5)[0]) / (one.std(0) / 4000 ** 0.5)
     assert away.abs().max() < 4.5
-
-
-@pytest.mark.slow
-def test_the_table_holds_what_one_computes(table):
-    rows = table('tweedie', '--tokens=200', '--seed=3')
-    generator = torch.Generator().manual_seed(3)
-    m = TweedieConfig().mixture(generator)
-    z, _ = m.draw(200, generator)
-    x = z + torch.randn(z.shape, generator=generator, dtype=z.dtype)    # sigma 1
-    mean = {(row['name'], float(row['sigma'])): float(row['error']) for row in rows}
-    left = (scores.posterior_mean(x, m, 1.0) - z).square().sum().sqrt() / (x - z).square().sum().sqrt()
-    assert mean['E[z | x], eq. (4)', 1.0] == pytest.approx(left.item())
-    assert mean['MSSA of one token, eq. (12)', 1.0] == pytest.approx(1)  # the subspaces fill the space: it is x

@@ -57,8 +57,7 @@ EACH = (0, 1), (0, 2), (1, 2), (2, 1), (2, 2), (2, 3)  # the objects that are se
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize('name, cut, part, share', [
-    ('crate', 'key', 1, 0.6), ('vit', 'query', 0, 0.3), ('vit', 'value', 2, 0.6), ('aot_pictures', 'key', 1, 0.6),
-    ('crate_mae', 'token', None, 0.6)])
+    ('crate', 'key', 1, 0.6), ('vit', 'query', 0, 0.3), ('crate_mae', 'token', None, 0.6)])
 def test_heads_and_cuts_by_loops_over_pixels(name, cut, part, share, masks, place, look):
     rows = look('segment', name, '--dataset=many', f'--cut={cut}', f'--share={share}', '--masks=2', '--tau=0.1')
     numbers, known, whole = masks
@@ -125,8 +124,6 @@ def test_beside_networks_that_see_other_sizes(look):
     alone, rows = look('segment', 'crate'), look('segment', 'crate', '--beside={place}/runs/wide')
     each = len(alone) - 4
     assert len(rows) == 2 * each + 4 and rows[:each // 2] == alone[:each // 2] and rows[-4:] == alone[-4:]
-    drawn = look('objects', 'crate', '--beside={place}/runs/wide')
-    assert {row['network'].rpartition('/')[2] for row in drawn} == {'crate', 'wide'}
 
 
 @pytest.mark.slow

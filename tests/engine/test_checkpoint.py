@@ -1,14 +1,12 @@
 """Run directories: files are written whole or not at all, damaged ones are refused, and what a
 resumed run takes from them."""
-import shlex
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import (HARD, column, config_of, equal, fails, files_of_at_most, go, save_run, snapshot, text_network,
-                     weights)
+from helpers import (HARD, column, config_of, equal, fails, files_of_at_most, go, save_run,
+                     snapshot, text_network, weights)
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file
 
@@ -16,7 +14,7 @@ import nanocrate
 import sample
 import train
 from engine import networks
-from engine.checkpoint import FILES, RunDirectory, check_new, read_log
+from engine.checkpoint import FILES, RunDirectory, read_log
 from engine.mistakes import Mistake
 from prepare import text
 from weights import surgery
@@ -38,8 +36,8 @@ def fails_to_resume(capsys, out, *words):
 
 # ---- a folder behind links
 
-@pytest.mark.parametrize('target', ['there', 'gone', 'gone/more', 'link to gone'])
-@pytest.mark.parametrize('out', ['link', 'link/', 'link/below', './up/../link'])
+@pytest.mark.parametrize('target', ['there', 'gone/more', 'link to gone'])
+@pytest.mark.parametrize('out', ['link/below', './up/../link'])
 def test_a_run_is_made_where_a_link_leads(target, out, text_run, tmp_path, monkeypatch):
     """Also if nothing is there any more, as on a disk that is emptied from time to time."""
     monkeypatch.chdir(tmp_path)
@@ -57,8 +55,8 @@ def test_a_run_is_made_where_a_link_leads(target, out, text_run, tmp_path, monke
     assert equal(load_file(made), weights(text_run, 'best'))
 
 
-@pytest.mark.parametrize('target', ['link', 'second', 'file', 'link to file', 'file/below'])
-@pytest.mark.parametrize('out', ['link', 'link/below'])
+@pytest.mark.parametrize('target, out', [('second', 'link'), ('file', 'link/below'),
+                                         ('link to file', 'link')])
 def test_a_link_that_leads_to_no_folder_is_one_line(target, out, text_run, tiny, tmp_path, capsys,
                                                     monkeypatch):
     """The link `second` leads back to the first one."""
@@ -68,14 +66,14 @@ def test_a_link_that_leads_to_no_folder_is_one_line(target, out, text_run, tiny,
         (tmp_path / link).symlink_to(leads_to)
     before = sorted(tmp_path.glob('[!.]*'))
 
-    for main, *words in ((train.main, *tiny, f'--out_dir={out}'),
-                         (train.main, *tiny, f'--out_dir={out}', '--overwrite=true'),
+    for main, *words in ((train.main, *tiny, f'--out_dir={out}', '--overwrite=true'),
                          (train.main, *tiny, f'--init_from={text_run}', f'--out_dir={out}'),
                          (sample.main, f'--ckpt={out}'), (text.main, 'file', '--out', out)):
         line = fails(capsys, main, *words)
         assert out in line or 'file' in line
 
-    assert sorted(tmp_path.glob('[!.]*')) == before and (tmp_path / 'file').read_text() == 'old ' * 500
+    assert sorted(tmp_path.glob('[!.]*')) == before
+    assert (tmp_path / 'file').read_text() == 'old ' * 500
 
 
 # ---- a run that is there
@@ -96,27 +94,8 @@ def test_a_run_does_not_begin_where_a_file_of_another_lies(old_file, tiny, tmp_p
     assert snapshot(tmp_path) == before
     assert old_file in error
     assert '--overwrite=true' in error
-    assert '--out_dir' in error
-
-
-def test_resuming_is_offered_only_where_last_pt_lies(old_file, tiny, tmp_path, capsys):
-    error = fails(capsys, train.main, *tiny, f'--out_dir={tmp_path}')
-
+    # resuming is offered where it is possible
     assert ('--init_from=resume' in error) == (old_file == 'last.pt')
-
-
-@pytest.mark.parametrize('kind', [str, Path])
-@pytest.mark.parametrize('name', ['run', 'my run', "it's"])
-def test_the_folder_of_a_run_is_typed_as_a_shell_reads_it(name, kind, tmp_path):
-    folder = tmp_path / name
-    folder.mkdir()
-    (folder / 'last.pt').write_text('old')
-
-    with pytest.raises(Mistake) as mistake:
-        check_new(kind(folder))
-
-    command = str(mistake.value).partition(': python ')[2].partition(';')[0]
-    assert f'--out_dir={folder}' in shlex.split(command)
 
 
 def test_overwriting_removes_the_files_of_a_run_alone(old_file, tiny, tmp_path):
@@ -128,7 +107,6 @@ def test_overwriting_removes_the_files_of_a_run_alone(old_file, tiny, tmp_path):
 
 
 # ---- nothing is lost
-
 
 @pytest.mark.parametrize('name', ['last.pt', 'config.json'])
 def test_a_full_disk_leaves_the_old_files(name, copy, capsys):
@@ -169,19 +147,14 @@ def tied(request, tmp_path):
     return model, out / 'best.safetensors', similar
 
 
-def test_shared_weights_are_written_once(tied):
-    model, file, _ = tied
+def test_safetensors_alone_reads_shared_weights_which_are_written_once(tied):
+    model, file, similar = tied
     names = {name for name, _ in model.named_parameters()}
+
+    _, unexpected = load_model(similar, file)
 
     assert load_file(file).keys() == names
     assert names < model.state_dict().keys()
-
-
-def test_safetensors_alone_reads_shared_weights(tied):
-    model, file, similar = tied
-
-    missing, unexpected = load_model(similar, file)
-
     assert unexpected == []
     assert equal(similar.state_dict(), model.state_dict())
     with safe_open(file, 'pt') as f:
@@ -204,9 +177,8 @@ def test_shared_weights_come_back_shared_and_count_once(tied, tmp_path):
 @pytest.mark.parametrize('before, after', [
     ('bfloat16', 'float16'),
     ('float16', 'float32'),
-    ('float16', 'float16'),
 ])
-def test_a_run_may_go_on_in_the_same_or_another_precision(before, after, tiny, tmp_path):
+def test_a_run_may_go_on_in_another_precision(before, after, tiny, tmp_path):
     go(*tiny, *HARD, f'--dtype={before}', f'--out_dir={tmp_path}')
 
     resume(tmp_path, f'--dtype={after}', '--max_iters=9')
@@ -280,7 +252,7 @@ def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
     rng = np.random.default_rng(0)
     refused = 0
 
-    for trial in range(120):
+    for trial in range(60):
         flip = name != 'config.json' and trial % 5 > 0  # config.json has no checksum
         path.write_bytes(damaged(content, trial, flip, rng))
         try:
@@ -290,7 +262,7 @@ def test_a_damaged_file_is_refused_by_name_or_as_good_as_before(name, copy):
             assert name in str(e)
             assert len(str(e).splitlines()) == 1
 
-    assert refused > 60
+    assert refused > 30
 
 
 @pytest.mark.parametrize('about, step', [(None, 0), ({'format': 'pt'}, 0), ({'step': '7'}, 7)])
@@ -314,22 +286,6 @@ def test_a_setting_that_is_newer_than_the_run_is_named_if_it_does_not_fit(copy):
         surgery.load_model(run, mlp=True)
 
 
-def test_weights_are_compared_with_their_checksum(copy):
-    weights, _ = read_best(copy)
-    save_file(weights, copy / 'best.safetensors', {'sha256': '0' * 64})
-
-    with pytest.raises(Mistake, match='best.safetensors'):
-        read_best(copy)
-
-
-@pytest.mark.parametrize('name', READERS)
-def test_a_foreign_file_is_refused_by_name(name, copy):
-    (copy / name).write_bytes(b'foreign' * 1000)
-
-    with pytest.raises(Mistake, match=name):
-        READERS[name](copy)
-
-
 # ---- the log
 
 @pytest.fixture
@@ -338,12 +294,6 @@ def killed_run(copy):
     with open(copy / 'log.jsonl', 'a') as f:
         f.write('{"step": 8, "split": "val", "loss": 9.0}\n{"step": 9, "spl')
     return copy
-
-
-def test_half_a_line_is_not_read(killed_run, text_run):
-    later_row = {'step': 8, 'split': 'val', 'loss': 9.0}
-
-    assert read_log(killed_run) == [*read_log(text_run), later_row]
 
 
 def test_a_resumed_log_drops_later_and_half_lines_and_grows(killed_run, text_run):
@@ -387,11 +337,8 @@ def timed_run(tiny, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_clock_counts_steps_and_not_validations_or_checkpoints(timed_run):
+def test_the_clock_counts_steps_alone_and_goes_on_with_the_run(timed_run):
     assert read_last(timed_run)['seconds'] == 7
-
-
-def test_the_clock_of_a_resumed_run_goes_on(timed_run):
     resume(timed_run, '--max_iters=9')
 
     assert column(timed_run, 'val', 'step') == [0, 3, 6, 9]

@@ -7,9 +7,9 @@ import pytest
 from engine.names import printable
 from engine.tables import cell, write_table
 
-STRANGE = ['\x1b[31mred', '\x1b]0;title\a', 'a\x9b2Jb', 'nul\0', 'caf\udce9', 'two\nlines', 'a\tb', 'a\x85b', 'a\u2028b',
+STRANGE = ['\x1b[31mred\a', 'a\x9b2Jb', 'nul\0', 'caf\udce9', 'two\nlines', 'a\u2028b',
            'exe\u202egnp.', '\x7f', '\u2066x']
-ORDINARY = ['cat', 'café', '日本\u3000語', 'کتاب\u200cها', '👩\u200d👧', 'a\u00a0b', 'C:\\x1b', '']
+ORDINARY = ['café', '日本\u3000語', 'کتاب\u200cها', 'a\u00a0b', 'C:\\x1b']
 
 
 @pytest.mark.parametrize('text', STRANGE)
@@ -30,12 +30,12 @@ def test_a_text_of_several_lines_may_keep_their_ends():
     assert printable('a\n\tb\x1b', keep='\n\t') == 'a\n\tb\\x1b'
 
 
-@pytest.mark.parametrize('text', ['=1+2', '+1', '-cmd', '@SUM(A1)', '\t=1', '\r=1', '=', '-'])
+@pytest.mark.parametrize('text', ['=1+2', '+1', '-', '@SUM(A1)', '\t=1', '\r=1'])
 def test_a_text_that_a_spreadsheet_would_compute_is_quoted(text):
     assert cell(text) == f"'{text}"
 
 
-@pytest.mark.parametrize('value', [-1, -0.5, 3, True, '1-2', 'a=b', '', "'=1", ' =1', 'x@y'])
+@pytest.mark.parametrize('value', [-0.5, True, '1-2', '', "'=1"])
 def test_numbers_and_other_texts_stay(value):
     assert cell(value) == value
 

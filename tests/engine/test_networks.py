@@ -36,10 +36,11 @@ def held_of(name, model):
 
 
 def test_positions_for_another_grid():
-    """A ramp stays a ramp, away from its ends; the class token's position stays what it is."""
+    """A ramp stays a ramp, away from its ends; the class token's position stays what it is. Also in
+    float16, in which runs are shipped."""
     down, across = torch.meshgrid(torch.arange(8.0), torch.arange(12.0), indexing='ij')
     ramp = torch.stack((down, across, torch.full_like(down, 9.0)), -1).flatten(0, 1)
-    pos = torch.cat((torch.full((1, 3), 7.0), ramp))[None]
+    pos = torch.cat((torch.full((1, 3), 7.0), ramp))[None].half()
     own, fine = resize_positions(pos, (8, 12), (16, 24)).split([1, 16 * 24], 1)
     fine = fine.view(16, 24, 3)
     assert (own == 7).all() and torch.allclose(fine[..., 2], torch.tensor(9.0))
@@ -48,14 +49,7 @@ def test_positions_for_another_grid():
     assert resize_positions(pos, (8, 12), (3, 5)).shape == (1, 16, 3)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
-def test_positions_of_weights_in_another_precision(dtype):
-    pos = torch.randn(1, 13, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert torch.allclose(resize_positions(pos, (4, 3), (2, 5)).float(),
-                          resize_positions(pos.float(), (4, 3), (2, 5)), atol=1e-5)
-
-
-@pytest.mark.parametrize('name', ['aot', 'crate', 'vit', 'crate_mae', 'vit_mae'])
+@pytest.mark.parametrize('name', ['crate', 'crate_mae', 'vit_mae'])
 def test_another_resolution_changes_positions_alone(name):
     model = masked_autoencoder(name)[0]
     held = held_of(name, model)
@@ -68,13 +62,12 @@ def test_another_resolution_changes_positions_alone(name):
         load_model(held, patch_size=2)
 
 
-@pytest.mark.parametrize('own, setting', [
-    ({}, dict(n_head=4)), ({}, dict(n_embd=32)), ({}, dict(gelu='tanh')), (dict(causal=True), dict(causal=False)),
-    (dict(causal=False), dict(causal=True)), ({}, dict(of_another_version=1))])
-def test_weights_stay_the_function_that_they_were_trained_as(own, setting):
-    name = 'crate' if own else 'aot'
+@pytest.mark.parametrize('name, setting', [
+    ('aot', dict(n_head=4)), ('aot', dict(n_embd=32)), ('crate', dict(causal=False)),
+    ('aot', dict(of_another_version=1))])
+def test_weights_stay_the_function_that_they_were_trained_as(name, setting):
     with pytest.raises(Mistake, match=min(setting)):
-        load_model(held_of(name, text_network(name, **own)), **setting)
+        load_model(held_of(name, text_network(name)), **setting)
 
 
 def test_a_network_of_pictures_is_none_of_text():
@@ -82,8 +75,7 @@ def test_a_network_of_pictures_is_none_of_text():
         load_model(held_of('crate', text_network('crate', image_size=(8, 8), patch_size=(4, 4))), image_size=0)
 
 
-@pytest.mark.parametrize('name', ['crate_mae', 'vit_mae'])
-@pytest.mark.parametrize('pool', ['cls', 'mean'])
+@pytest.mark.parametrize('name, pool', [('crate_mae', 'cls'), ('vit_mae', 'mean')])
 def test_the_classifier_with_the_encoder_has_its_features(name, pool):
     own = {'lam': 0.2, 'eta': 0.3, 'tie_out': True} if name == 'crate_mae' else {}
     model, x, _ = masked_autoencoder(name, pool=pool, **own)

@@ -36,16 +36,15 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('library', ['torch', 'numpy'])
 @pytest.mark.parametrize('program', [f'{name}.py' for name in PROGRAMS] + SCRIPTS)
-def test_without_a_library_one_line_names_both_ways_to_get_it(program, library):
-    words = [sys.executable, '-c', WITHOUT, library, program, '--help']
+def test_without_a_library_one_line_names_both_ways_to_get_it(program):
+    words = [sys.executable, '-c', WITHOUT, 'torch', program, '--help']
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 2
     assert not done.stdout
     line, = done.stderr.splitlines()
-    assert library in line
+    assert 'torch' in line
     assert 'pip install .' in line
     assert 'uv run' in line
 
@@ -73,8 +72,7 @@ def test_threads_do_not_spin_for_long(program, tmp_path):
     assert spin_count(program, tmp_path) == '20000'
 
 
-@pytest.mark.parametrize('name, count', [
-    ('GOMP_SPINCOUNT', '7'), ('OMP_WAIT_POLICY', 'None'), ('OMP_NUM_THREADS', 'None')])
+@pytest.mark.parametrize('name, count', [('GOMP_SPINCOUNT', '7'), ('OMP_WAIT_POLICY', 'None')])
 def test_who_has_set_anything_of_openmp_keeps_it(name, count, tmp_path):
     assert spin_count('train', tmp_path, **{name: '7'}) == count
 
