@@ -243,11 +243,12 @@ def fails(capsys, main, *words):
     with pytest.raises(SystemExit) as e, one_line_errors():
         main(list(words))
     mistake = e.value.__context__
-    if mistake:
+    while mistake:
         # Its traceback keeps the variables of all functions, and with them the processes that read
         # pictures. Deleted here, these end at once. The garbage collector would find them in a
         # later test, and wait five seconds for each.
         traceback.clear_frames(mistake.__traceback__)
+        mistake = mistake.__cause__
 
     lines = capsys.readouterr().err.splitlines()
     assert e.value.code == 2

@@ -50,3 +50,16 @@ def test_subspaces_have_the_cosine_that_is_set():
     for U, cosine in zip(reduction.subspaces(c, torch.Generator().manual_seed(1)).values(), (0.55, 0, 0)):
         assert all(torch.allclose(U[k].T @ U[j], eye * (1 if k == j else cosine), atol=1e-12)
                    for k in range(3) for j in range(3))
+
+
+def test_figure_5(table):
+    """Orthogonal subspaces have the largest rate reduction, and along the axes tokens are sparse."""
+    rows = table('reduction', '--seed=0')
+
+    for name in ('rate_reduction', 'rate_reduction_of_groups'):
+        close, orthogonal, along = (float(row[name]) for row in rows)
+        assert along == pytest.approx(orthogonal, rel=1e-12)
+        assert close < orthogonal - 1
+    assert [float(row['nonzeros']) for row in rows] == [1, 1, 0.25]
+    energy = [float(row['energy']) for row in rows]
+    assert energy[0] > energy[1] - 1e-3 > energy[2]

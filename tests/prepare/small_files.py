@@ -1,4 +1,5 @@
-"""Small pictures, archives and folders for the tests of prepare/, and what the scripts made of them."""
+"""Small pictures, archives and folders for the tests of prepare/, and what the scripts made of
+them."""
 import io
 import json
 import struct
@@ -70,7 +71,8 @@ def squares(*places, shape=(30, 40)):
 def voc_files(objects, kinds):
     files = {}
     for split, name in ('train', 'x'), ('val', 'y'):
-        files |= {f'ImageSets/Segmentation/{split}.txt': name.encode(), f'JPEGImages/{name}.jpg': jpeg(),
+        files |= {f'ImageSets/Segmentation/{split}.txt': name.encode(),
+                  f'JPEGImages/{name}.jpg': jpeg(),
                   f'SegmentationObject/{name}.png': png(objects, palette=True),
                   f'SegmentationClass/{name}.png': png(kinds, palette=True)}
     return files
@@ -78,14 +80,16 @@ def voc_files(objects, kinds):
 
 def coco_files(annotations, name='instances_val2017', folder='val2017', shape=(30, 40), **more):
     size = dict(zip(('height', 'width'), shape))
-    content = {'images': [{'id': 7, 'file_name': 'p.jpg'} | size, {'id': 9, 'file_name': 'q.jpg'} | size],
-               'categories': [{'id': 18, 'name': 'dog'}, {'id': 3, 'name': 'car'}], 'annotations': annotations} | more
+    images = [{'id': 7, 'file_name': 'p.jpg'} | size, {'id': 9, 'file_name': 'q.jpg'} | size]
+    categories = [{'id': 18, 'name': 'dog'}, {'id': 3, 'name': 'car'}]
+    content = {'images': images, 'categories': categories, 'annotations': annotations} | more
     pictures = {f'{folder}/{picture}.jpg': jpeg() for picture in 'pq'}
     return {f'annotations/{name}.json': json.dumps(content).encode()} | pictures
 
 
 def thing(form, kind=3, area=50, crowd=0):
-    return {'image_id': 7, 'category_id': kind, 'segmentation': form, 'area': area, 'iscrowd': crowd}
+    return {'image_id': 7, 'category_id': kind, 'segmentation': form, 'area': area,
+            'iscrowd': crowd}
 
 
 def box(r, c, side):
@@ -93,10 +97,12 @@ def box(r, c, side):
 
 
 def subset(number, packs=3, documents=20):
-    """An archive of OpenWebText, xz-compressed tars of documents, some of which need cleaning or are not UTF-8."""
+    """An archive of OpenWebText, xz-compressed tars of documents, some of which need cleaning or
+    are not UTF-8."""
     files = {'openwebtext/README': b'not a pack of documents'}
     for k in range(packs):
-        inner = {f'{i}.txt': document(number, k, i) for i in range(documents)} | {'notes.md': b'not a document'}
+        inner = {f'{i}.txt': document(number, k, i) for i in range(documents)}
+        inner['notes.md'] = b'not a document'
         files[f'openwebtext/urlsf_subset{number:02}-{k}_data.xz'] = tar(inner, 'xz')
     return tar(files)
 
@@ -114,20 +120,27 @@ def arrays(out):
     """meta.json, {split: {name: array}} of a dataset."""
     meta = json.loads((out / 'meta.json').read_text())
     assert {*meta['files']} == {path.name for path in out.glob('*.npy')}
-    return meta, {split: {path.name.split('.')[1]: np.load(path) for path in out.glob(f'{split}.*.npy')}
-                  for split in meta['splits']}
+    splits = {}
+    for split in meta['splits']:
+        paths = out.glob(f'{split}.*.npy')
+        splits[split] = {path.name.split('.')[1]: np.load(path) for path in paths}
+    return meta, splits
 
 
 def read(out):
-    """A pack -> meta, {split: [(name, label, JPEG bytes)]}. Checks types, shapes and counts of its files."""
-    meta, held = arrays(out)
-    for split, s in held.items():
-        ImageSplit(out, split)  # which checks most
-        assert len(s['names']) == len(s['labels']) and s['offsets'][[0, -1]].tolist() == [0, len(s['jpeg'])]
-        assert (np.diff(s['offsets']) > 0).all() and 0 <= s['labels'].min() <= s['labels'].max() < len(meta['classes'])
-        held[split] = [(name.decode(), int(label), bytes(s['jpeg'][a:b]))
-                       for name, label, a, b in zip(s['names'], s['labels'], s['offsets'], s['offsets'][1:])]
-    return meta, held
+    """A pack -> meta, {split: [(name, label, JPEG bytes)]}. Checks types, shapes, counts and labels
+    of its files."""
+    meta, arrays_of = arrays(out)
+    splits = {}
+    for split, named in arrays_of.items():
+        ImageSplit(out, split)  # which checks them
+        offsets = named['offsets']
+        assert offsets[0] == 0 and offsets[-1] == len(named['jpeg'])
+        splits[split] = []
+        for i, (name, label) in enumerate(zip(named['names'], named['labels'], strict=True)):
+            content = bytes(named['jpeg'][offsets[i]:offsets[i + 1]])
+            splits[split].append((name.decode(), int(label), content))
+    return meta, splits
 
 
 def decoded(content, mode='RGB'):
@@ -144,6 +157,11 @@ def names(pictures):
 def with_masks(out, split):
     """[(name, class, mask, classes of its objects)] of a prepared split, and all classes."""
     images = ImageSplit(out, split)
-    named, masks, name_of = images.classes, Masks(images), np.load(out / f'{split}.names.npy')
-    return [(name_of[i].decode(), named[images.labels[i]], masks[i][0], [named[k] for k in masks[i][1]])
-            for i in range(len(images))], named
+    classes = images.classes
+    masks = Masks(images)
+    rows = []
+    for i, name in enumerate(np.load(out / f'{split}.names.npy')):
+        mask, objects = masks[i]
+        named = [classes[k] for k in objects]
+        rows.append((name.decode(), classes[images.labels[i]], mask, named))
+    return rows, classes

@@ -27,23 +27,22 @@ def test_what_is_written_is_what_the_archives_hold(prepared):
     passages = [f'{r["context"]}|{r["word"]}' for r in rows(prepared, 'lambada')]
     assert passages == ['|'.join(p.rsplit(' ', 1)) for p in PASSAGES]
     first, second = rows(prepared, 'cbt_cn')
-    assert first == {'context': SENTENCES, 'question': "`` Where is the XXXXX ? '' said the king .", 'answer': 'cat',
-                     'choices': ['bee', 'cat', 'dog', 'egg']}
+    assert first == {'context': SENTENCES, 'answer': 'cat', 'choices': ['bee', 'cat', 'dog', 'egg'],
+                     'question': "`` Where is the XXXXX ? '' said the king ."}
     assert second['context'] == SENTENCES[::-1] and rows(prepared, 'cbt_ne')[0]['answer'] == 'Jack'
-    for name, task in zip(benchmarks.SCRIPTS, ('text', 'text', 'text', 'last_word', 'cloze', 'cloze')):
+    tasks = ('text', 'text', 'text', 'last_word', 'cloze', 'cloze')
+    for name, task in zip(benchmarks.SCRIPTS, tasks, strict=True):
         meta = json.loads((prepared / name / 'meta.json').read_text())
         test = meta['splits']['test']
-        assert (meta['kind'], meta['task'], test['count']) == ('benchmark', task, len(rows(prepared, name)))
+        assert meta['kind'] == 'benchmark' and meta['task'] == task
+        assert test['count'] == len(rows(prepared, name))
         assert test['bytes'] == (prepared / name / 'test.jsonl').stat().st_size
     assert benchmarks.read('wikitext103', prepared)['wikitext103'][1] == 'wikitext-2-raw-v1.zip'
 
 
-PLAIN = '\n'.join(' '.join(p.split()) for p in PASSAGES) + '\n'
-
-
 @pytest.mark.parametrize('content, expected', [
     (b'\xef\xbb\xbf{"text": "the \xef\xbf\xbd cat"}\n\n', [('the \ufffd', 'cat')]),
-    (PLAIN.replace('\n', '\r\n').encode() + b'\n', [tuple(line.rsplit(' ', 1)) for line in PLAIN.splitlines()])])
+    (b'the cat sat\r\non the rug\r\n\n', [('the cat', 'sat'), ('on the', 'rug')])])
 def test_both_versions_of_lambada_are_read(content, expected, tmp_path):
     tree(tmp_path, {'mine.txt': content})
     lambada.main(['--from', f'{tmp_path}/mine.txt', '--out', f'{tmp_path}/lambada'])
@@ -62,7 +61,8 @@ def test_a_download_is_checked_and_kept(serve, archives, tmp_path, monkeypatch):
         monkeypatch.setattr(script, 'URL', server.url.replace('file', 'CBTest.tgz'))
     cbt.main(['--out', f'{tmp_path}/cbt'])
     assert server.state['resumed'] == 1 and rows(tmp_path, 'cbt_ne')
-    for script, name in (wikitext, 'wikitext2'), (ptb, 'ptb'), (lambada, 'lambada'):  # it is none of these
+    for script in wikitext, ptb, lambada:  # it is none of these
+        out = tmp_path / script.__name__
         with pytest.raises(ValueError, match='damaged'):
-            script.main(['--out', f'{tmp_path}/{name}/d'])
-        assert not (tmp_path / name / 'd').exists()
+            script.main(['--out', f'{out}/d'])
+        assert not (out / 'd').exists()

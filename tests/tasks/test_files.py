@@ -1,4 +1,5 @@
-"""Prepared datasets: what is damaged is refused by name, and --verify=true notices a flipped bit."""
+"""Prepared datasets: what is damaged is refused by name, and --verify=true notices a flipped
+bit."""
 import shutil
 
 import numpy as np
@@ -17,7 +18,7 @@ def opened(folder, split):
     return TextSplit(folder, split, 16) if folder.name == 'text' else ImageSplit(folder, split)
 
 
-def flip(path, array=None):
+def flip(path):
     """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -25,20 +26,23 @@ def flip(path, array=None):
 
 
 DAMAGES = {
-    'gone': lambda path, array: path.unlink(), 'a bit': flip,
-    'cut off': lambda path, array: path.write_bytes(path.read_bytes()[:-1]),
-    'other type': lambda path, array: np.save(path, array.astype('S1')),
-    'other shape': lambda path, array: np.save(path, array[..., None])}
+    'gone': lambda path: path.unlink(),
+    'a bit': flip,
+    'cut off': lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    'other type': lambda path: np.save(path, np.load(path).astype('S1')),
+    'other shape': lambda path: np.save(path, np.load(path)[..., None]),
+}
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-@pytest.mark.parametrize('name', ['text', 'quads', 'grey', 'pack'])
+@pytest.mark.parametrize('name', ['text', 'quads', 'pack'])
 def test_a_damaged_array_is_refused_by_name(name, damage, pictures_data, tmp_path):
-    """By --verify=true, and by who opens its split: not a flipped bit, and not names, which who wants them reads."""
+    """By --verify=true, and by who opens its split. Who opens it notices no flipped bit, and reads
+    no names."""
     copy = shutil.copytree(pictures_data / name, tmp_path / name)
     for path in sorted(copy.glob('*.npy')):
         whole, split = path.read_bytes(), path.name.split('.')[0]
-        DAMAGES[damage](path, np.load(path))
+        DAMAGES[damage](path)
         with pytest.raises(Mistake, match=path.name):
             checksums.verify(copy)
         if damage != 'a bit' and 'names' not in path.name:

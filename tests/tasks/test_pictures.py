@@ -1,4 +1,5 @@
-"""One split of a dataset of pictures: both storages, panoramas, order of batches, shares, reading processes."""
+"""One split of a dataset of pictures: both storages, panoramas, order of batches, shares, reading
+processes."""
 import gc
 import io
 import multiprocessing.resource_sharer
@@ -6,16 +7,15 @@ import os
 import re
 import shutil
 import signal
-import sys
-from pathlib import Path
+import time
+import traceback
 
 import numpy as np
 import pytest
 import torch
-from helpers import JPEGS, fails, jpeg, quadrants, save_pack
+from helpers import JPEGS, before_step, fails, jpeg, quadrants, save_pack
 from PIL import Image
 from small_files import tree
-from test_two_at_once import start, until
 
 import train
 from engine.mistakes import Mistake, one_line_errors
@@ -42,35 +42,45 @@ def joined(batches):
 # ---- what is saved is read
 
 
-@pytest.mark.parametrize('split', ['train', 'val'])
-@pytest.mark.parametrize('name', ['quads', 'grey', 'pack', 'grey_pack'])
-def test_pictures_that_are_saved_are_read_and_jpegs_as_pillow_reads_them(name, split, pictures_data):
-    images = ImageSplit(pictures_data / name, split)
-    if 'pack' in name:
-        names = np.load(images.folder / f'{split}.names.npy').tolist()
-        assert names == [name.encode() for name, _, _ in JPEGS[split]] and images.classes == ['x', 'y', 'z', 'w']
-        content, offsets = images.pixels
-        files = [io.BytesIO(content[a:b].tobytes()) for a, b in zip(offsets, offsets[1:])]
-        pictures, labels = [np.asarray(Image.open(file)) for file in files], [label for _, label, _ in JPEGS[split]]
-    else:
-        pictures, labels = quadrants(40) if split == 'train' else quadrants(20, 1)
-        pictures = pictures.max(-1) if name == 'grey' else pictures
-        assert isinstance(images.pixels, np.memmap) and images.classes == list('abcd')
+@pytest.mark.parametrize('name', ['quads', 'grey'])
+def test_pictures_that_are_saved_are_read(name, pictures_data):
+    images = ImageSplit(pictures_data / name, 'val')
+    pictures, labels = quadrants(20, 1)
+    if name == 'grey':
+        pictures = pictures.max(-1, keepdims=True)
+
     x, sizes, y, _ = next(images.fixed(100, 1))
-    assert x.dtype == torch.uint8 and sizes.dtype == y.dtype == torch.int64 and len(images) == len(x) == len(labels)
-    assert images.channels == x.size(3) == (1 if 'grey' in name else 3) and y.tolist() == list(labels)
-    for padded, (h, w), picture in zip(x.numpy(), sizes.tolist(), pictures, strict=True):
-        assert np.array_equal(padded[:h, :w], picture.reshape(h, w, -1))
+
+    assert isinstance(images.pixels, np.memmap) and images.classes == list('abcd')
+    assert np.array_equal(x, pictures) and np.array_equal(y, labels)
+    assert x.dtype == torch.uint8 and sizes.dtype == y.dtype == torch.int64
+    assert images.channels == x.size(3) and sizes.tolist() == [[8, 8]] * 20
+
+
+@pytest.mark.parametrize('name, channels', [('pack', 3), ('grey_pack', 1)])
+def test_jpegs_that_are_saved_are_what_pillow_reads(name, channels, pictures_data):
+    images = ImageSplit(pictures_data / name, 'val')
+    names = np.load(images.folder / 'val.names.npy').tolist()
+    content, offsets = images.pixels
+
+    x, sizes, y, _ = next(images.fixed(100, 1))
+
+    assert names == [name.encode() for name, _, _ in JPEGS['val']]
+    assert images.classes == ['x', 'y', 'z', 'w']
+    assert y.tolist() == [label for _, label, _ in JPEGS['val']]
+    for i, (padded, (h, w)) in enumerate(zip(x.numpy(), sizes.tolist(), strict=True)):
+        file = io.BytesIO(content[offsets[i]:offsets[i + 1]].tobytes())
+        picture = np.asarray(Image.open(file)).reshape(h, w, channels)
+        assert np.array_equal(padded[:h, :w], picture)
         assert not padded[h:].any() and not padded[:, w:].any()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('place, value', [(slice(None), 7), (slice(40, None), 0)])
-def test_a_damaged_picture_is_refused_in_one_line(place, value, pictures_data, tmp_path, capsys):
+def test_a_damaged_picture_is_refused_in_one_line(pictures_data, tmp_path, capsys):
     """In a reading process too."""
     path = shutil.copytree(pictures_data / 'pack', tmp_path / 'pack') / 'val.jpeg.npy'
     content = np.load(path)
-    content[place] = value
+    content[40:] = 0
     np.save(path, content)
     for workers in (0, 1):
         images = ImageSplit(tmp_path / 'pack', 'val', workers)
@@ -91,7 +101,8 @@ def panoramas(tmp_path_factory):
 
 
 def small(x):
-    """Whatever is in it, a batch of n pictures has at most n x 9 s^2 pixels, s the largest short side."""
+    """Whatever is in it, a batch of n pictures has at most n x 9 s^2 pixels, where s is the largest
+    short side."""
     return x.shape[1] * x.shape[2] <= 9 * 16 ** 2
 
 
@@ -106,9 +117,12 @@ def test_a_panorama_does_not_blow_up_its_batch(panoramas):
     assert whole.shape[1:3] == (2000, 2000)
     parts, short, _, _ = images.batch(np.arange(7), draws, (8, 8), True)
     for i, (h, w) in enumerate(short):
-        top, left = (round((have - kept) * place) for have, kept, place in zip(sizes[i], (h, w), draws[i, augment.PLACE][::-1]))
+        x, y = draws[i, augment.PLACE]
+        top = round((sizes[i, 0].item() - h.item()) * y)
+        left = round((sizes[i, 1].item() - w.item()) * x)
         assert np.array_equal(parts[i, :h, :w], whole[i, top:top + h, left:left + w])
-        assert i in (1, 4, 5) or (short[i] == sizes[i]).all()  # ordinary pictures stay what they are
+        is_panorama = i in (1, 4, 5)
+        assert is_panorama or (short[i] == sizes[i]).all()
 
 
 # ---- the order of batches
@@ -124,7 +138,8 @@ def test_every_epoch_goes_through_all_pictures_in_another_order(numbered):
 
 def test_no_random_number_is_used_twice_and_validation_is_evenly_spaced(numbered):
     draws = torch.cat([batch[3] for batch in numbered.batches(12, 7, WHOLE, 0, 9, draws=3)])
-    assert 0 <= draws.min() and draws.max() < 1 and len(draws.unique()) == draws.numel() == 9 * 12 * 3
+    assert 0 <= draws.min() and draws.max() < 1
+    assert len(draws.unique()) == draws.numel() == 9 * 12 * 3
     whole = list(numbered.fixed(4, 100, draws=5))
     assert indices(whole) == list(range(25)) and [len(x) for x, *_ in whole] == [4] * 6 + [1]
     assert len(torch.cat([batch[3] for batch in whole]).unique()) == 125
@@ -134,36 +149,37 @@ def test_no_random_number_is_used_twice_and_validation_is_evenly_spaced(numbered
 def test_a_share_is_the_seeds_and_an_epoch_goes_through_it(pictures_data):
     whole, a, b, c = (ImageSplit(pictures_data / 'quads', 'train', 0, share, seed)
                       for share, seed in ((1.0, 1), (0.25, 1), (0.25, 1), (0.25, 2)))
-    assert np.array_equal(a.chosen, b.chosen) and not np.array_equal(a.chosen, c.chosen) and len(a) == 8
-    found, want = joined(a.batches(1, 0, WHOLE, 0, 8)), joined(whole.fixed(40, 1))
+    assert np.array_equal(a.chosen, b.chosen) and len(a) == 8
+    assert not np.array_equal(a.chosen, c.chosen)
+    found = joined(a.batches(1, 0, WHOLE, 0, 8))
+    want = joined(whole.fixed(40, 1))
     places = order(0, 0, 8)
-    assert all(torch.equal(found[i], want[i][a.chosen[places]]) for i in (0, 2)) and sorted(places) == [*range(8)]
+    assert sorted(places) == [*range(8)]
+    assert all(torch.equal(found[i], want[i][a.chosen[places]]) for i in (0, 2))
 
 
-@pytest.mark.parametrize('share', [1e-9, 0.1, 0.125, 0.25, 0.5, 1 / 3, 0.7, 0.999])
-@pytest.mark.parametrize('seed', [0, 1, 1337])
-def test_a_share_is_that_of_each_class_at_least_one_and_part_of_a_larger_share(share, seed):
+@pytest.mark.parametrize('share', [1e-9, 0.125, 1 / 3, 0.999])
+def test_a_share_is_that_of_each_class_at_least_one_and_part_of_a_larger_share(share):
     """Classes of 0, 1, 2, 3, 4, 6, 10 and 40 pictures."""
     sizes = np.array([3, 0, 1, 40, 10, 2, 6, 4, 1, 0])
     labels = np.random.default_rng(5).permutation(np.repeat(range(10), sizes))
-    rows, more = share_of_each(labels, share, seed), share_of_each(labels, (1 + share) / 2, seed)
-    assert rows.tolist() == sorted(set(rows.tolist())) and set(rows.tolist()) <= set(more.tolist())
+    rows = share_of_each(labels, share, seed=1)
+    more = share_of_each(labels, (1 + share) / 2, seed=1)
+    assert rows.tolist() == sorted(set(rows.tolist())) and set(rows) <= set(more)
     counts = np.bincount(labels[rows], minlength=10)
     assert ((counts >= np.minimum(1, sizes)) & (counts <= sizes)).all()
     assert (abs(counts - share * sizes) <= np.where(counts > 1, 0.5, 1)).all()
 
 
-@pytest.mark.parametrize('workers', [0, 1])
 @pytest.mark.parametrize('name, file', [('quads', 'images'), ('pack', 'jpeg'), ('pack', 'offsets')])
-def test_pictures_that_are_cut_off_under_a_run_are_one_line(name, file, workers, pictures_data, tmp_path):
+def test_pictures_that_are_cut_off_under_a_run_are_one_line(name, file, pictures_data, tmp_path,
+                                                            capsys):
     shutil.copytree(pictures_data / name, tmp_path / 'd')
-    batches = ImageSplit(tmp_path / 'd', 'train', workers).batches(4, 1, WHOLE, 0, 100)
+    batches = ImageSplit(tmp_path / 'd', 'train').batches(4, 1, WHOLE, 0, 100)
     next(batches)
     path = tmp_path / 'd' / f'train.{file}.npy'
     os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(Mistake, match=str(tmp_path / 'd')):
-        for _ in batches:
-            pass
+    assert str(tmp_path / 'd') in fails(capsys, lambda words: list(batches))
 
 
 # ---- reading processes
@@ -175,16 +191,18 @@ def pids():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['numbered', 'pack'])
-def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_collection(name, pictures_data):
+def test_readers_change_nothing_and_end_with_their_batches_without_garbage_collection(
+        name, pictures_data):
     gc.collect()  # what the test before may have left
     state, before = torch.get_rng_state(), pids()
     plain, images = (ImageSplit(pictures_data / name, 'train', workers) for workers in (0, 2))
     gc.disable()
     try:
-        for kind in (lambda im: im.batches(6, 7, [slice(0, 2), slice(2, 6)], 3, 9, draws=2), lambda im: im.fixed(4, 9)):
-            for one, two in zip(kind(plain), kind(images), strict=True):
-                assert all(torch.equal(p, q) for p, q in zip(one, two))
-            assert pids() == before
+        parts = [slice(0, 2), slice(2, 6)]
+        for one, two in zip(plain.batches(6, 7, parts, 3, 9, draws=2),
+                            images.batches(6, 7, parts, 3, 9, draws=2), strict=True):
+            assert all(torch.equal(p, q) for p, q in zip(one, two))
+        assert pids() == before
         batches = images.batches(4, 1, WHOLE, 0, 100)
         next(batches)
         assert len(pids()) == len(before) + 2
@@ -195,8 +213,10 @@ def test_readers_change_nothing_and_end_with_their_batches_even_without_garbage_
     assert torch.equal(torch.get_rng_state(), state)  # nor is the random stream touched
 
 
-def test_a_signal_to_the_group_does_not_reach_a_reader_that_begins(pictures_data, tmp_path, monkeypatch):
-    """PyTorch calls torch.set_num_threads in a reader when SIGTERM can end it already, and before worker_init_fn."""
+def test_a_signal_to_the_group_does_not_reach_a_reader_that_begins(pictures_data, tmp_path,
+                                                                   monkeypatch):
+    """PyTorch calls torch.set_num_threads in a reader when SIGTERM can end it already, and before
+    worker_init_fn."""
     group = tmp_path / 'group'
     monkeypatch.setattr(torch, 'set_num_threads', lambda n: group.write_text(str(os.getpgrp())))
     next(ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1))
@@ -210,54 +230,60 @@ def of_two_readers(quads, tmp_path):
             f'--out_dir={tmp_path}/run']
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='/proc tells the readers of a process')
-@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGSEGV])
-def test_a_run_whose_reader_is_killed_says_how_to_go_on(number, of_two_readers, tmp_path):
-    running = start('train.py', *of_two_readers, '--max_iters=100000')
-    until((tmp_path / 'run' / 'last.pt').exists, running)
-    readers = Path(f'/proc/{running.pid}/task/{running.pid}/children').read_text().split()
-    os.kill(int(readers[0]), number)
-    _, errors = running.communicate(timeout=100)
-    assert running.returncode == 2 and 'train.py", line' not in errors, errors
-    assert re.search('error: .*--init_from=resume.*--workers', errors)
-
-
-@pytest.mark.parametrize('error', [ConnectionResetError, ConnectionRefusedError, BrokenPipeError, EOFError])
-def test_a_reader_that_ends_while_it_hands_over_a_batch_is_one_line(error, of_two_readers, capsys, monkeypatch):
-    """The error of its connection comes before the signal of its end."""
+def test_a_run_whose_reader_ends_says_how_to_go_on(of_two_readers, capsys, monkeypatch):
     before = set(pids())
 
+    def end_a_reader():
+        os.kill(min(set(pids()) - before), signal.SIGSEGV)
+        time.sleep(9)  # until the signal of its end comes
+    before_step(monkeypatch, 2, end_a_reader)
+    monkeypatch.setattr('sys.argv', ['train.py'])
+
+    said = fails(capsys, train.main, *of_two_readers, '--max_iters=100')
+    assert re.search('--init_from=resume.*--workers', said)
+
+
+@pytest.mark.parametrize('error', [ConnectionResetError, EOFError])
+def test_a_reader_that_ends_while_it_hands_over_a_batch_is_one_line(error, of_two_readers, capsys,
+                                                                    monkeypatch):
+    """The error of its connection comes before the signal of its end."""
+    before = set(pids())
+    no_answer = error('no answer')
+
     def detach(handle):
-        os.kill(min({*pids()} - before), signal.SIGKILL)
-        raise error('no answer')
+        os.kill(min(set(pids()) - before), signal.SIGKILL)
+        raise no_answer
     monkeypatch.setattr(multiprocessing.resource_sharer.DupFd, 'detach', detach)
     assert '--workers' in fails(capsys, train.main, *of_two_readers)
+    traceback.clear_frames(no_answer.__traceback__)  # so that the other reader ends here
 
 
-@pytest.mark.parametrize('error', [RuntimeError, ValueError, ConnectionResetError])
+@pytest.mark.parametrize('error', [RuntimeError, ConnectionResetError])
 def test_a_mistake_in_the_code_of_a_reader_keeps_its_traceback(error, pictures_data, monkeypatch):
     def batch(*_):
         raise error('a fork did this')
     monkeypatch.setattr(ImageSplit, 'batch', batch)
     batches = ImageSplit(pictures_data / 'quads', 'val', workers=1).fixed(4, 1)
-    with pytest.raises(error, match='a fork did this'), one_line_errors():
+    with pytest.raises(error, match='a fork did this') as e, one_line_errors():
         next(batches)
+    traceback.clear_frames(e.tb)  # so that the reader ends here, and not in a later test
 
 
-@pytest.mark.parametrize('cores, processes, each', [(2, 1, 2), (12, 4, 3), (64, 2, 16), (7, 4, 1), (2, 8, 1)])
-def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, each, pictures_data, monkeypatch):
+@pytest.mark.parametrize('cores, processes, each', [(12, 4, 3), (64, 2, 16), (2, 8, 1)])
+def test_processes_on_a_machine_share_its_cores_for_readers(cores, processes, each, pictures_data,
+                                                            monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 999)
     monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(cores)), raising=False)
     monkeypatch.setenv('LOCAL_WORLD_SIZE', str(processes))
-    for name, asked, want in (('pack', -1, each), ('pack', 5, 5), ('quads', -1, 0)):  # nothing to decode
-        assert ImageSplit(pictures_data / name, 'val', asked).workers == want
+    assert ImageSplit(pictures_data / 'pack', 'val', -1).workers == each
+    assert ImageSplit(pictures_data / 'pack', 'val', 5).workers == 5
+    assert ImageSplit(pictures_data / 'quads', 'val', -1).workers == 0  # nothing to decode
 
 
 # ---- files to look at
 
 GOOD = jpeg(30, 40, seed=0)
-BROKEN = {'cut': GOOD[:400], 'empty': b'', 'text': b'no picture at all'}
+BROKEN = {'cut.jpg': GOOD[:400], 'below/empty.jpg': b'', 'below/deep/text.jpg': b'no picture'}
 
 
 def looked_at(path, count=99):
@@ -265,25 +291,24 @@ def looked_at(path, count=99):
     return {name: label for name, _, label in labelled_pictures_of(path, count, seed=0)}
 
 
-@pytest.mark.parametrize('kind', BROKEN)
-@pytest.mark.parametrize('place', ['', 'below/', 'below/deep/'])
-def test_a_broken_picture_of_a_folder_is_left_out_and_named(kind, place, tmp_path, capsys):
-    tree(tmp_path, {'a.jpg': GOOD, f'{place}b.jpg': BROKEN[kind], 'c.jpg': GOOD})
+def test_broken_pictures_of_a_folder_are_left_out_and_named(tmp_path, capsys):
+    tree(tmp_path, BROKEN | {'a.jpg': GOOD, 'z.jpg': GOOD})
 
-    assert list(looked_at(tmp_path)) == ['a.jpg', 'c.jpg']
+    assert list(looked_at(tmp_path)) == ['a.jpg', 'z.jpg']
 
     said = capsys.readouterr()
-    assert said.out == '' and f'{place}b.jpg' in said.err
+    assert said.out == '' and all(name in said.err for name in BROKEN)
 
 
 def test_a_broken_picture_of_a_class_is_replaced_by_another_one(tmp_path):
-    tree(tmp_path, {f'cat/{i}.jpg': BROKEN['cut'] for i in range(9)} | {'cat/good.jpg': GOOD})
+    broken = {f'cat/{i}.jpg': GOOD[:400] for i in range(9)}
+    tree(tmp_path, broken | {'cat/good.jpg': GOOD})
 
     assert looked_at(tmp_path, 1) == {'cat/good.jpg': 'cat'}
 
 
 def test_a_folder_of_broken_pictures_is_refused(tmp_path):
-    tree(tmp_path, {f'{kind}.jpg': content for kind, content in BROKEN.items()})
+    tree(tmp_path, BROKEN)
 
     with pytest.raises(Mistake):
         looked_at(tmp_path)

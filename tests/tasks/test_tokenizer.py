@@ -23,8 +23,12 @@ def test_tokenizers_round_trip_and_unknown_ones_are_named(spec):
 
 
 def test_gpt2_without_network_says_how():
-    code = 'from engine.mistakes import one_line_errors\nfrom tasks.tokenizer import Tokenizer\n' \
-           'with one_line_errors(): Tokenizer("gpt2")'
-    offline = {'TIKTOKEN_CACHE_DIR': '/nonexistent/cache', 'HTTPS_PROXY': 'http://127.0.0.1:9', 'PATH': ''}
-    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, env=offline)
-    assert done.returncode == 2 and 'TIKTOKEN_CACHE_DIR' in done.stderr and len(done.stderr.splitlines()) == 1
+    code = ('from engine.mistakes import one_line_errors\n'
+            'from tasks.tokenizer import Tokenizer\n'
+            'with one_line_errors(): Tokenizer("gpt2")')
+    offline = {'TIKTOKEN_CACHE_DIR': '/nonexistent', 'HTTPS_PROXY': 'http://127.0.0.1:9',
+               'PATH': ''}
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
+                          env=offline)
+    assert done.returncode == 2 and 'TIKTOKEN_CACHE_DIR' in done.stderr
+    assert len(done.stderr.splitlines()) == 1
