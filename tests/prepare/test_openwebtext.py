@@ -1,6 +1,7 @@
 """prepare/openwebtext.py on archives in the true nested layout, from a folder and from a bad
 server."""
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from small_files import document, subset, tree
 from lib.files import Growing
 from prepare import openwebtext
 from tasks import files as data
+from tasks.tokenizer import Tokenizer
 
 BYTES = '--tokenizer', 'bytes', '--val', '0.1'
 
@@ -63,6 +65,14 @@ def test_every_document_is_there_once_and_the_counts_are_exact(archives, whole, 
     assert 2 < len(splits['val']) < len(splits['train']) / 3
     assert [path.name for path in tmp_path.glob('owt*')] == ['owt']
     assert snapshot(tmp_path / 'owt') == snapshot(whole)
+
+
+@pytest.mark.skipif('TIKTOKEN_CACHE_DIR' not in os.environ,
+                    reason='set TIKTOKEN_CACHE_DIR to a folder that has the tokenizer')
+def test_tokens_are_gpt2s_with_an_end_after_each_document(archives, tmp_path):
+    prepare('--tokenizer', 'gpt2', '--from', archives, '--subsets', 1, '--out', tmp_path / 'owt')
+    text = Tokenizer('gpt2').decode(np.load(tmp_path / 'owt' / 'train.npy').tolist())
+    assert text.split('<|endoftext|>') == [*texts(1)['train'], '']
 
 
 def test_the_choice_for_validation_is_fixed_random_and_of_the_text_alone():
