@@ -150,7 +150,7 @@ def test_the_answer_of_lesson_4_gives_the_logits_of_the_released_code(lessons):
 
 
 @pytest.mark.parametrize('n', NUMBERS)
-def test_gaps_are_empty(n, lessons):
+def test_gaps_are_empty_and_have_the_parameters_of_the_answers(n, lessons):
     path = COURSE / f'lesson{n}.py'
     module = student.loaded(path, f'lesson{n}')
     for exercise in lessons[n]:
@@ -158,16 +158,8 @@ def test_gaps_are_empty(n, lessons):
         row = verdict_of(exercise, gap, path)
         assert row['verdict'] == 'empty', (exercise.name, row)
         assert gap.__doc__, exercise.name
-
-
-@pytest.mark.parametrize('n', NUMBERS)
-def test_answers_have_the_parameters_of_the_gaps_whose_place_they_take(n, lessons):
-    module = student.loaded(COURSE / f'lesson{n}.py', f'lesson{n}')
-    for exercise in lessons[n]:
-        if exercise.kind != 'numbers':
-            continue
-        gap = getattr(module, exercise.name)
-        assert [*signature(gap).parameters] == [*signature(exercise.answer).parameters]
+        if exercise.kind == 'numbers':
+            assert [*signature(gap).parameters] == [*signature(exercise.answer).parameters]
 
 
 @pytest.mark.parametrize('n', NUMBERS)
@@ -183,7 +175,6 @@ def test_each_function_has_three_hints(n, lessons):
     (3, 'ista', '(Z - Z @ D.T) @ D', 'Z @ D - Z @ D.T @ D'),
     (7, 'top_mass', 'before < share', 'before <= share'),
     (7, 'beats', 'mean > half', 'mean > 1e9'),
-    (7, 'beats', 'n >= 3 and ', ''),
     (7, 'beats', 'n >= 3', 'n >= 2'),
     (8, 'width_for', 'abs(parameters(network, n_layer, d) - budget)',
      'abs(d - (budget / n_layer / (3 if network == "crate" else 12)) ** 0.5 + heads / 2)'),
@@ -195,27 +186,20 @@ def test_what_the_three_seeds_do_not_show_is_found_too(n, name, old, new, lesson
     assert row['verdict'] == 'wrong', row
 
 
-def test_right_functions_that_compute_with_scipy_are_right(lessons):
+def test_a_right_function_that_computes_with_scipy_is_right(lessons):
     def beats(ours, theirs):
         differences = (ours - theirs).numpy()
         mean, n = differences.mean(), len(differences)
         half = stats.t.isf(0.025, n - 1) * stats.sem(differences)
         return mean, half, (mean > half) & (n > 2)          # numpy's own kind of bool
 
-    def verdict(ours, theirs, least):
-        gains = [theirs[seed] - ours[seed] for seed in theirs if seed in ours]
-        low, high = stats.ttest_1samp(gains, 0).confidence_interval()
-        sides = (low > least, high < -least)
-        return low, high, np.subtract(*np.int64(sides)) * (len(gains) > 2)
-
-    for n, function in ((7, beats), (8, verdict)):
-        row = verdict_of(exercise_of(lessons, n, function.__name__), function)
-        assert row['verdict'] == 'right', row
+    row = verdict_of(exercise_of(lessons, 7, 'beats'), beats)
+    assert row['verdict'] == 'right', row
 
 
-@pytest.mark.parametrize('result', [np.complex128(1j), np.str_('better')])
-def test_what_is_no_real_number_of_numpy_is_wrong(result, lessons):
-    row = verdict_of(exercise_of(lessons, 7, 'beats'), lambda ours, theirs: (result, result, result))
+def test_what_is_no_real_number_of_numpy_is_wrong(lessons):
+    beats = exercise_of(lessons, 7, 'beats')
+    row = verdict_of(beats, lambda ours, theirs: (np.complex128(1j),) * 3)
     assert row['verdict'] == 'wrong' and 'result 1' in row['message'], row
 
 
@@ -226,14 +210,7 @@ def test_what_holds_for_a_seed_alone_is_no_diagnosis(lessons):
         return coding_rate(Z @ U[0], eps) + coding_rate(Z @ U[1], eps)
 
     row = verdict_of(exercise_of(lessons, 1, 'compressed_rate'), rate_of_two)
-    assert row['diagnosis'] == ''
-
-    solve = exercise_of(lessons, 3, 'solve')
-
-    def one_of_three_steps_less(Y, D, lam, steps):
-        return solve.answer(Y, D, lam, 2 if steps == 3 else steps)
-
-    assert verdict_of(solve, one_of_three_steps_less)['diagnosis'] == ''
+    assert row['verdict'] == 'wrong' and row['diagnosis'] == ''
 
 
 def test_random_draws_are_named(lessons):
@@ -250,12 +227,6 @@ FLOAT32 = [  # number of the lesson, a function in which `right` is our answer, 
     total = torch.zeros(Z.shape)
     total += right(Z, U, eps)
     return total
-"""),
-    (2, """def mssa(Z, U, causal):
-    return right(Z.float(), U.float(), causal)
-"""),
-    (3, """def lasso_objective(Z, Y, D, lam):
-    return torch.tensor(right(Z, Y, D, lam).tolist())
 """),
     (4, """def train(loss_of, weights, batches, rate):
     trained, losses = right(loss_of, weights, batches, rate)
@@ -428,14 +399,6 @@ def test_snippets_run(page, tmp_path, monkeypatch):
 
 # ---- what a student may hand in -----------------------------------------------------------------
 
-def raises_type_error(mssa):
-    return mssa(1, 2, 3)
-
-
-def returns_none(mssa):
-    return None
-
-
 def divides_by_zero(mssa):
     return 1 / 0
 
@@ -448,8 +411,7 @@ def returns_a_matrix(mssa):
     return torch.ones(2, 2)
 
 
-@pytest.mark.parametrize('odd', [raises_type_error, returns_none, divides_by_zero,
-                                 takes_no_argument, returns_a_matrix])
+@pytest.mark.parametrize('odd', [divides_by_zero, takes_no_argument, returns_a_matrix])
 def test_a_property_that_fails_does_not_count(odd, lessons):
     properties = exercise_of(lessons, 7, 'properties')
     good = properties.answer()
@@ -575,33 +537,10 @@ def test_a_mistake_is_named_once_and_not_held_against_functions_that_call_this_o
 
 @pytest.mark.slow
 def test_the_exit_code_says_whether_all_is_right(tmp_path):
-    (tmp_path / 'empty.py').write_text('')
-    for word, code, printed in ((f'--file={COURSE}/answers/lesson1.py', 0, '3 of 3 right'),
-                                (f'--file={tmp_path}/empty.py', 1, '0 of 3 right'), ('--hnit', 2, '')):
-        done = run('course/check.py', '1', word)
-        assert done.returncode == code
-        assert printed in done.stdout
-        assert done.stderr.count('\n') == (code == 2)
-
-
-@pytest.mark.slow
-def test_all_lessons_at_once(monkeypatch, capsys):
-    verdicts = set()
-    result_of = grade.result
-
-    def noted(*words):
-        result = result_of(*words)
-        verdicts.update(row['verdict'] for row in result['functions'])
-        return result
-
-    monkeypatch.setattr(grade, 'result', noted)
-    assert check.main(['all']) == 1
-
-    assert verdicts == {'empty'}
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(NUMBERS)
-    for line, number in zip(lines, NUMBERS):
-        assert re.fullmatch(rf'lesson {number}: 0 of \d right', line)
+    (tmp_path / 'empty.py').touch()
+    done = run('course/check.py', '1', f'--file={tmp_path}/empty.py')
+    assert done.returncode == 1
+    assert '0 of 3 right' in done.stdout
 
 
 def test_the_line_of_a_lesson_is_printed_before_the_next_one_is_checked(monkeypatch, capsys):
@@ -609,35 +548,25 @@ def test_the_line_of_a_lesson_is_printed_before_the_next_one_is_checked(monkeypa
 
     def note_what_is_printed(lesson, file, seconds):
         printed.append(capsys.readouterr().out)
-        return {'lesson': lesson, 'problem': '', 'functions': [{'verdict': 'right'}]}
+        verdict = 'empty' if lesson == 8 else 'right'
+        return {'lesson': lesson, 'problem': '', 'functions': [{'verdict': verdict}]}
 
     monkeypatch.setattr(grade, 'exam', lambda lesson: lesson)
     monkeypatch.setattr(grade, 'result', note_what_is_printed)
-    assert check.main(['all']) == 0
+    assert check.main(['all']) == 1
     assert printed == [''] + [f'lesson {n}: 1 of 1 right\n' for n in NUMBERS[:-1]]
+    assert capsys.readouterr().out == 'lesson 8: 0 of 1 right\n'
 
 
 @pytest.mark.parametrize('words', [
     '',
     '999',
-    '0',
-    '-1',
-    'one',
     '1 x',
-    '1 --hnit',
-    '1 --hint=4',
-    '1 --hint=x',
     '1 --hint=coding_rate:4',
     '2 --hint=coding_rate',
     '1 --file=none.py',
-    '1 --file=',
     '1 2 --file=x.py',
-    '1 --seconds=0',
     '1 --seconds=nan',
-    '1 --seconds=-3',
-    '1 --seconds=',
-    '--hint',
-    '1 -x',
 ])
 def test_bad_command_lines_are_one_line(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -722,19 +651,6 @@ def measured_numbers(prose):
     return re.findall(r'\d+(?=%| nats)|\d+\.\d+', prose)
 
 
-def test_the_notebook_asks_before_a_picture_and_says_after_it_what_one_sees():
-    asked = 0
-    pictures = 0
-    for cell, following in zip(TOUR['cells'], TOUR['cells'][1:] + [None]):
-        if cell['cell_type'] == 'markdown':
-            asked += ''.join(cell['source']).count('**Guess:**')
-        elif stored_pictures(cell):
-            assert asked > 0 and following['cell_type'] == 'markdown'
-            asked = 0
-            pictures += len(stored_pictures(cell))
-    assert pictures == 4
-
-
 def test_numbers_in_the_prose_of_the_notebook_are_those_that_a_cell_prints_everywhere():
     """Numbers of trained networks differ from computer to computer, so the prose has none."""
     printed = set()
@@ -770,20 +686,22 @@ def test_the_first_cell_finds_the_project_or_says_what_to_do(tmp_path):
     assert 'clone nanoCRATE, and open course/tour.ipynb' in done.stderr
 
 
+def check_printed(text, stored, rel):
+    """Fails unless two texts of a cell are the same, and their numbers up to this share."""
+    number = r'\d[\d,]*(?:\.\d+)?'
+    assert re.sub(number, '0', text).split() == re.sub(number, '0', stored).split()
+    for new, old in zip(re.findall(number, text), re.findall(number, stored)):
+        last_digit = 10 ** -len(old.partition('.')[2])
+        value = float(old.replace(',', ''))
+        assert float(new.replace(',', '')) == pytest.approx(value, rel=rel, abs=last_digit)
+
+
 @pytest.mark.slow
 def test_the_notebook_prints_again_what_it_has_stored():
     """Up to 15 percent: on another processor training adds numbers in another order, and ends
     elsewhere."""
     for cell, (text, figures) in zip(CODE, run_tour(CODE, COURSE)):
-        stored = stored_text(cell)
-        number = r'\d[\d,]*(?:\.\d+)?'
-        assert re.sub(number, '0', text).split() == re.sub(number, '0', stored).split(), STORE_RESULTS
-        for new, old in zip(re.findall(number, text), re.findall(number, stored)):
-            last_digit = 10 ** -len(old.partition('.')[2])
-            value = float(old.replace(',', ''))
-            expected = pytest.approx(value, rel=0.15, abs=last_digit)
-            assert float(new.replace(',', '')) == expected, STORE_RESULTS
-
+        check_printed(text, stored_text(cell), 0.15)
         assert len(figures) == len(stored_pictures(cell)), STORE_RESULTS
         for title, labels in figures:
             assert title and any(labels)

@@ -24,8 +24,6 @@ def test_each_config_has_one_row():
 @pytest.mark.parametrize('name, network, data, size', [
     ('train_crate_imagenet', 'crate', 'imagenet', '22.80M'),  # the paper's Table 1
     ('train_tost_owt', 'tost', 'openwebtext', '110.38M'),     # the README of the authors' code
-    ('train_gpt2_owt', 'aot, mhsa, mlp', 'openwebtext', '124.37M'),
-    ('train_aot_stdlib', 'aot, mssa', 'stdlib', '0.87M'),     # docs/results.md
     ('train_vit_dino_shapes', 'dino, vit', 'shapes', '0.41M'),
     ('finetune_crate', 'crate', 'cifar10', 'as `out/crate_imagenet`'),
     ('pretrain_aot_imagenet21k', 'aot, mssa', 'imagenet21k', '')])

@@ -52,8 +52,10 @@ def saved(out, name='crate', **settings):
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-    """The run of a classifier of seven classes."""
-    return saved(tmp_path_factory.mktemp('runs') / 'a', num_classes=7)[1]
+    """The run of a classifier of seven classes, which was trained with dropout, on a share of the
+    pictures. It is scored on all of them and without dropout."""
+    model, out = saved(tmp_path_factory.mktemp('runs') / 'a', num_classes=7, dropout=0.6)
+    return save_run(out, model, CLASSES, dataset='lights', seed=1, train_share=0.5)
 
 
 def said(capsys, run, folder, *words):
@@ -84,8 +86,8 @@ def test_scores_are_those_of_validation_in_training(kind, words_of, pictures_dat
 
 
 @pytest.mark.parametrize('words, view', [
-    ([], 1.0), (['--eval_view=squash'], None), (['--eval_crop=0.5'], 0.5), (['--knn=1'], None),
-    (['--knn=1', '--eval_view=crop'], 1.0), (['--knn=1', '--eval_crop=0.5', '--image_size=16'], 0.5)])
+    ([], 1.0), (['--eval_view=squash'], None), (['--knn=1'], None),
+    (['--knn=1', '--eval_crop=0.5', '--image_size=16'], 0.5)])
 def test_a_whole_picture_is_seen_if_asked_for_and_by_frozen_features(words, view, run, folder, capsys, monkeypatch):
     views, real = [], eval_pictures
     monkeypatch.setattr(augment, 'eval_pictures', lambda *args: views.append(args[2:4]) or real(*args))
@@ -129,22 +131,8 @@ def test_scores_and_confusions_are_those_computed_by_hand(split, words, run, fol
     assert Image.open(tmp_path / 'c.png').width > 400
 
 
-def test_confusions_are_of_all_pictures_and_without_dropout(folder, tmp_path, capsys):
-    """As the loss is, although the network was trained with dropout, on a share of the pictures."""
-    model, run = saved(tmp_path / 'a', num_classes=7, dropout=0.6)
-    save_run(run, model, CLASSES, dataset='lights', seed=1, train_share=0.5)
-    logits, y = by_hand(model.eval(), folder / 'lights', 'train')
-
-    said(capsys, run, folder, '--split=train', '--eval_crop=1', f'--confusion={tmp_path}/c.png')
-
-    _, *rows = csv.reader((tmp_path / 'c.csv').read_text().splitlines())
-    table = torch.tensor([[int(n) for n in row[1:]] for row in rows])
-    pairs = y * 7 + logits.argmax(1)
-    assert torch.equal(table, pairs.bincount(minlength=49).view(7, 7))
-
-
 @pytest.mark.parametrize('labels', [
-    [0] * 9 + [1] * 2, [3] * 4 + [5] + [6] * 7, [2] * 3 + [4] * 6, [0, 0, 1, 2, 3, 4, 5, 6]])
+    [3] * 4 + [5] + [6] * 7, [0, 0, 1, 2, 3, 4, 5, 6]])
 def test_unequal_classes_are_scored_each_and_equally(labels, run, tmp_path, capsys):
     """Some classes may have no pictures in the split."""
     pictures, _ = quadrants(len(labels), 3, classes=7)
@@ -162,7 +150,7 @@ def test_unequal_classes_are_scored_each_and_equally(labels, run, tmp_path, caps
     assert float(re.findall(r'([\d.]+)%$', out)[0]) == pytest.approx(np.mean(shares), abs=6e-3)
 
 
-@pytest.mark.parametrize('labels', [[0, 1, 2, 3, 4, 5, 6] * 2, [2, 2, 5, 5], [4, 4]])
+@pytest.mark.parametrize('labels', [[0, 1, 2, 3, 4, 5, 6] * 2, [4, 4]])
 def test_equal_classes_are_scored_in_one_line(labels, run, tmp_path, capsys):
     pictures, _ = quadrants(len(labels), 3, classes=7)
     save_arrays(tmp_path / 'even', {'val': (pictures, np.array(labels))}, 'abcdefg')

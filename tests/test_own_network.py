@@ -259,7 +259,7 @@ def test_fine_tuning_begins_with_the_weights_of_the_run(unusual_run):
     assert first_loss in column(unusual_run, 'val')
 
 
-@pytest.mark.parametrize('name', ['momentum', 'seed', 'randaugment_n'])
+@pytest.mark.parametrize('name', ['momentum', 'randaugment_n'])
 def test_a_setting_with_the_name_of_one_of_training_is_refused(name, fork, tmp_path, capsys):
     words = fork(f'with_{name}', {'n_layer: int = 2 ': f'{name}: int = 3\n    n_layer: int = 2 '})
 
@@ -288,16 +288,14 @@ def test_a_penalty_changes_training(penalty_run, tiny_runs):
     norm = weights(penalty_run)['head.weight'].norm()
 
     assert norm < weights(plain_run)['head.weight'].norm()
+    assert all(norm > 0 for norm in column(penalty_run, 'train', 'grad_norm'))
     assert column(penalty_run, 'val')[-1] != column(plain_run, 'val')[-1]
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])
-@pytest.mark.parametrize('name', ['penalty', 'size'])
-def test_extras_of_one_number_are_logged(name, split, penalty_run):
-    assert all(number > 0 for number in column(penalty_run, split, name))
-
-
-def test_larger_extras_are_not_logged(penalty_run):
+def test_extras_of_one_number_are_logged_and_larger_ones_are_not(split, penalty_run):
+    for name in ('penalty', 'size'):
+        assert all(number > 0 for number in column(penalty_run, split, name))
     assert 'tokens' not in losses(penalty_run)[0]
 
 
@@ -308,10 +306,6 @@ def test_eval_prints_extras_in_the_precision_of_the_run(penalty_run, bytes_data,
     assert 'float32 on' in out and 'penalty ' in out and 'size ' in out
 
 
-def test_the_norm_of_the_gradient_is_logged(penalty_run):
-    assert all(norm > 0 for norm in column(penalty_run, 'train', 'grad_norm'))
-
-
 def test_a_number_is_a_mean_over_passes(fork, tmp_path):
     words = fork('counted', with_extras("{'ones': 1.0}"))
 
@@ -320,7 +314,7 @@ def test_a_number_is_a_mean_over_passes(fork, tmp_path):
     assert column(tmp_path / 'out', 'train', 'ones') == pytest.approx([1.0, 1.0, 1.0, 1.0])
 
 
-@pytest.mark.parametrize('name', ['step', 'split', 'loss', 'lr', 'seconds', 'grad_norm'])
+@pytest.mark.parametrize('name', ['step', 'grad_norm'])
 def test_a_number_that_would_replace_one_of_the_log_is_refused_at_once(name, fork, tmp_path, capsys):
     words = fork(f'with_{name}', with_extras(f"{{'{name}': 7.0}}"))
 
@@ -330,7 +324,6 @@ def test_a_number_that_would_replace_one_of_the_log_is_refused_at_once(name, for
 
 @pytest.mark.parametrize('target, validations', [
     ('0', 3),
-    ('-1000', 3),
     ('-2', 1),
 ])
 def test_a_loss_below_zero_ends_a_run_only_at_a_target_that_it_reaches(
@@ -369,9 +362,6 @@ def test_a_network_learns_the_task_of_the_page(rotations_run):
 
     assert val_losses[0] == pytest.approx(math.log(4), abs=0.5)
     assert val_losses[-1] < val_losses[0]
-
-
-def test_the_numbers_of_a_task_are_logged(rotations_run):
     assert 'top1' in losses(rotations_run)[0]
 
 
@@ -388,6 +378,14 @@ def test_sample_names_the_command_for_a_task_of_its_own(rotations_run, pictures_
                   f'--image={pictures_data}/quads')
 
     assert 'eval.py' in error
+
+
+def test_a_run_with_a_task_of_its_own_advises_only_what_works(rotations_run, capsys):
+    go('--init_from=resume', f'--out_dir={rotations_run}', '--max_iters=25')
+
+    advice = capsys.readouterr().out.split('now try:')[1]
+    assert 'eval.py' in advice
+    assert 'sample.py' not in advice
 
 
 def test_an_unknown_task_is_one_line_with_those_there_are(fork, capsys):
@@ -408,8 +406,6 @@ BUGS = {
     'in_config': {
         '    @property\n':
             '    def __post_init__(self):\n        a, b = 1, 2, 3\n\n    @property\n'},
-    'in_a_file': {
-        CALL: "z = open('nowhere')"},
 }
 
 
@@ -417,7 +413,7 @@ BUGS = {
 def test_a_bug_in_a_network_keeps_its_traceback(name, fork):
     words = fork(name, BUGS[name])
 
-    with pytest.raises((ValueError, OSError)) as e, one_line_errors():
+    with pytest.raises(ValueError) as e, one_line_errors():
         train.main(words)
 
     assert not isinstance(e.value, Mistake)

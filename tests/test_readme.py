@@ -7,17 +7,18 @@ import shutil
 import subprocess
 import sys
 
-import helpers
 import numpy as np
 import pytest
 import torch
 from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, run_here, save_run, save_text,
                      split_text, text_network)
 from PIL import Image
+from test_compare import Prepared
 from test_pages import PAGES, README, commands
 
 from analysis import assets, denoising
 from engine.checkpoint import read_log
+from engine.device import cpu_gains_from_bfloat16
 from lib.pictures import save_arrays
 from lib.texts import save_benchmark
 from prepare import shapes
@@ -40,6 +41,11 @@ def place(tmp_path):
     text = README.encode('ascii', 'ignore').decode()
     tokenizer = Tokenizer('chars', ''.join(sorted(set(text))))
     save_text(tmp_path / 'data' / 'shakespeare_char', tokenizer, *split_text(text, tokenizer))
+    tokenizer = Tokenizer('bytes')
+    splits, n_bytes = split_text(README, tokenizer)
+    for of_splits in (splits, n_bytes):
+        of_splits['test'] = of_splits['val']
+    save_text(tmp_path / 'data' / 'stdlib', tokenizer, splits, n_bytes)
     (tmp_path / 'README.md').write_text(README, encoding='utf-8')
     (tmp_path / 'pairs.jsonl').write_text('{"prompt": "2+2=", "answer": "4"}\n' * 200)
     passages = [{'context': 'a subspace of', 'word': 'tokens'}]
@@ -85,7 +91,8 @@ TOYS = {  # words behind those of a command that a pattern finds; of several for
     r'bench\.py config': ['--block_size=16', '--rounds=1'], 'shapes_many.py': ['--train=20', '--val=8', '--test=8'],
     'official_weights': ['--n_head', '2'], '--heads': ['--heads=1,2'], '--layer=': ['--layer=2'],
     'analyze.py denoise(?!.*ckpt)': ['--tokens=16', '--head_dim=8'], 'analyze.py diffuse': ['--n_layer=8', '--sets=2'],
-    r'sample\.py(?!.*(image|MASK))': ['--max_new_tokens=4']}
+    r'sample\.py(?!.*(image|MASK))': ['--max_new_tokens=4'],
+    r'num_samples=\d{4}': ['--num_samples=200']}
 
 
 def toy(command, in_two_processes):
@@ -109,16 +116,14 @@ def at_toy_size(place, undrawn, monkeypatch):
     monkeypatch.setitem(denoising.NEAR, 'head_dim', 8)  # which `denoise` computes too, with 768
     monkeypatch.setattr(flops, 'matmul_flops', lambda device, dtype: 1e9)  # measuring it takes a second
 
-    start_anew = subprocess.run
+    start_anew = subprocess.Popen
 
     def start(words, **settings):
         """What a command starts. A script gets a process that has torch already."""
         if words[0] == sys.executable and str(words[1]).endswith('.py'):
-            done = helpers.run(*words[1:])
-            sys.stderr.write(done.stderr)
-            return done
+            return Prepared(words)
         return start_anew(words, **settings)
-    monkeypatch.setattr(subprocess, 'run', start)
+    monkeypatch.setattr(subprocess, 'Popen', start)
 
 
 @pytest.mark.slow
@@ -126,6 +131,8 @@ def at_toy_size(place, undrawn, monkeypatch):
 @pytest.mark.usefixtures('at_toy_size')
 @torch.compiler.set_stance('force_eager')  # compiling takes most of the time, and other tests do it
 def test_commands_run(page, monkeypatch):
+    if page.name == 'README.md':
+        shutil.rmtree('data/stdlib')  # the first run prepares it
     for command in commands(page):
         if command.startswith(('uv ', 'python3 -m venv', '. .venv', 'pip install', 'python -m pytest', 'git diff')):
             continue  # what .ci/run does, or tests/test_pages.py
@@ -150,26 +157,43 @@ def test_the_text_of_readme_stays_as_it_is():
     assert hashlib.sha256(content).hexdigest() == PAGES_SHA256  # the numbers of README are of these bytes
 
 
-@pytest.mark.slow
-def test_readmes_own_text_is_learned_resumed_and_fine_tuned(tmp_path):
-    section = README.split('## Your own text and pictures')[1].split('\n## ')[0]
-    typed = [line.split('  #')[0] for line in re.findall(r'^python .*', section, re.M)
-             if ('mine' in line or 'tuned' in line) and 'compare.py' not in line]
+SECTION = README.split('## Your own text and pictures')[1].split('\n## ')[0]
+PROSE = re.sub(r'```.*?```', '', SECTION, flags=re.S)
+AT_500, AT_800, BEGUN_AT, ENDED_AT = map(float, re.findall(r'\b\d\.\d\d\b', PROSE))
+
+
+@pytest.fixture
+def losses_of(tmp_path, monkeypatch, capsys):
+    """losses_of(name) types the commands of README that write or read the run out/NAME. Returns its
+    losses in validation, {step: loss}."""
     (tmp_path / 'docs').mkdir()
     shutil.copy(ROOT / 'docs' / 'pages.txt', tmp_path / 'docs')
-    for command in typed:
-        program, *words = shlex.split(command.removeprefix('python '))
-        done = subprocess.run([sys.executable, ROOT / program, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert 'best at step' not in done.stdout
+    monkeypatch.chdir(tmp_path)
 
-    prose = re.sub(r'```.*?```', '', section, flags=re.S)
-    at_500, at_800, begun_at, ended_at = map(float, re.findall(r'\b\d\.\d\d\b', prose))
-    mine, tuned = ({row['step']: row['loss'] for row in read_log(tmp_path / 'out' / name) if row['split'] == 'val'}
-                   for name in ('mine', 'tuned'))
-    assert mine[800] < mine[400] < mine[0] and mine[800] < at_500 and tuned[300] < tuned[200] < tuned[0]
-    assert mine[800] == pytest.approx(at_800, abs=0.06)  # not all machines compute in bfloat16
-    assert (tuned[0], tuned[300]) == pytest.approx((begun_at, ended_at), abs=0.06)
-    begun = read_weights(ROOT / 'trained' / 'aot_stdlib' / 'best.safetensors')[0]
-    tuned = read_weights(tmp_path / 'out' / 'tuned' / 'best.safetensors')[0]
-    assert all(not torch.equal(begun[name], tuned[name]) for name in begun)
+    def losses_of(name):
+        for line in re.findall(r'^python (.*)', SECTION, re.M):
+            if 'prepare/text.py' in line or f'out/{name} ' in line:
+                run_here(*shlex.split(line, comments=True))
+        assert 'best at step' not in capsys.readouterr().out
+        return {row['step']: row['loss'] for row in read_log(f'out/{name}')
+                if row['split'] == 'val'}
+    return losses_of
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not cpu_gains_from_bfloat16(), reason='it takes six minutes on this processor')
+def test_readmes_own_text_is_learned_and_resumed(losses_of):
+    mine = losses_of('mine')
+    assert mine[800] < mine[400] < mine[0] and mine[800] < AT_500
+    assert mine[800] == pytest.approx(AT_800, abs=0.06)
+
+
+@pytest.mark.slow
+def test_a_network_that_knows_python_is_fine_tuned_with_readmes_own_text(losses_of, tmp_path):
+    tuned = losses_of('tuned')
+    assert tuned[300] < tuned[200] < tuned[0]
+    # not all machines compute in bfloat16
+    assert (tuned[0], tuned[300]) == pytest.approx((BEGUN_AT, ENDED_AT), abs=0.06)
+    before = read_weights(ROOT / 'trained' / 'aot_stdlib' / 'best.safetensors')[0]
+    after = read_weights(tmp_path / 'out' / 'tuned' / 'best.safetensors')[0]
+    assert all(not torch.equal(before[name], after[name]) for name in before)

@@ -24,12 +24,12 @@ ALPHABET = ''.join(sorted(set('naïve text, ünd more\n')))
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
-    """Runs of random weights: `bytes`, `chars` and those of three networks continue texts, `bert` fills gaps."""
+    """Runs of random weights: `bytes` and `chars` continue texts, `bert` fills gaps."""
     place = tmp_path_factory.mktemp('runs')
     chars = {'kind': 'text', 'tokenizer': {'name': 'chars', 'alphabet': ALPHABET}}
     save_run(place / 'bytes', text_network('aot', vocab_size=256), BYTES)
-    for name in ('aot', 'crate', 'tost'):
-        save_run(place / name, text_network(name, vocab_size=64), chars)  # a vocabulary that is padded
+    # a vocabulary that is padded
+    save_run(place / 'chars', text_network('crate', vocab_size=64), chars)
     save_run(place / 'bert', text_network('crate', causal=False, vocab_size=257), BYTES)
     return place
 
@@ -47,9 +47,8 @@ def both(capsys, *words):
 
 # ---- texts
 
-@pytest.mark.parametrize('network', ['aot', 'crate', 'tost'])
-def test_a_sample_is_the_seeds(network, runs, capsys):
-    words = [f'--ckpt={runs}/{network}', '--start=naïve', '--max_new_tokens=40', '--temperature=1.5']
+def test_a_sample_is_the_seeds(runs, capsys):
+    words = [f'--ckpt={runs}/chars', '--start=naïve', '--max_new_tokens=40', '--temperature=1.5']
     first, both = said(capsys, *words), said(capsys, *words, '--num_samples=2')
     assert first.startswith('naïve') and len(first) <= 5 + 40 + 1  # tokens that pad the vocabulary print nothing
     assert both.startswith(first) and both.count('-' * 40) == 1 and said(capsys, *words, '--seed=7') != first
@@ -58,8 +57,8 @@ def test_a_sample_is_the_seeds(network, runs, capsys):
 def test_the_prompt_may_be_a_file_have_newlines_or_be_empty(runs, tmp_path, capsys):
     (tmp_path / 'p.txt').write_text('ünd\nmore', encoding='utf-8')
     for start in (f'FILE:{tmp_path}/p.txt', r'ünd\nmore'):
-        assert said(capsys, f'--ckpt={runs}/aot', f'--start={start}', '--max_new_tokens=0') == 'ünd\nmore\n'
-    assert len(said(capsys, f'--ckpt={runs}/aot/best.safetensors', '--max_new_tokens=5', '--temperature=0')) <= 6
+        assert said(capsys, f'--ckpt={runs}/chars', f'--start={start}', '--max_new_tokens=0') == 'ünd\nmore\n'
+    assert len(said(capsys, f'--ckpt={runs}/chars/best.safetensors', '--max_new_tokens=5', '--temperature=0')) <= 6
     with pytest.warns(UserWarning, match='the network reads the last'):
         sample.main([f'--ckpt={runs}/bytes', f'--start={TEXT[:200]}', '--max_new_tokens=20'])
     for extreme in ('--temperature=1e-30', '--temperature=1e30'):
@@ -85,7 +84,7 @@ def test_lines_are_continued_until_an_empty_one(runs, capsys, monkeypatch):
         sample.main(['--interactive=true', *words])
         out, err = capsys.readouterr()
         return out, err.count('error: ')
-    words = f'--ckpt={runs}/aot', '--max_new_tokens=9', '--temperature=0'
+    words = f'--ckpt={runs}/chars', '--max_new_tokens=9', '--temperature=0'
     alone = {start: said(capsys, *words, f'--start={start}') for start in ('text', 'ünd')}
     assert typed('text\nno Z\nFILE:nowhere\nünd\n\nmore\n', *words) == (alone['text'] + alone['ünd'], 2)
     assert typed('text', *words) == (alone['text'], 0) and typed('', *words) == ('', 0)
@@ -161,7 +160,7 @@ def test_folders_of_classes_are_true_classes(files, figures, tmp_path, capsys):
     assert len(said(capsys, *words).splitlines()) == 1
 
 
-@pytest.mark.parametrize('wnid', ['n01440764', 'n02102040', 'n03000684'])
+@pytest.mark.parametrize('wnid', ['n01440764', 'n03000684'])
 @pytest.mark.parametrize('is_dataset', [False, True])
 def test_folders_with_wordnet_ids_are_right_or_wrong_too(wnid, is_dataset, files, figures, tmp_path, capsys):
     """Also if a class has the words of another one as its name."""

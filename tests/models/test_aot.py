@@ -49,39 +49,25 @@ def test_mssa_equals_eq_4_by_a_naive_loop(tie_out, image_size):
     assert torch.allclose(mssa(Z[None])[0], expected, atol=1e-5)
 
 
-def test_a_tied_output_map_has_no_weights():
-    mssa = MSSA(AoTConfig(n_embd=12, n_head=3, tie_out=True))
-
-    assert mssa.W is None
-
-
 def test_gelu_may_be_openais_approximation():
-    exact = golden_text('gpt_bias_true', gelu='none')[0].layers[0].mlp
-    approximate = golden_text('gpt_bias_true', gelu='tanh')[0].layers[0].mlp
-    z = torch.linspace(-4, 4, 96).view(3, 32)
+    mlp = golden_text('gpt_bias_true', gelu='tanh')[0].layers[0].mlp
+    z = torch.linspace(-40, 40, 96).view(3, 32)  # where the exact function has other values
 
-    u = approximate.up(z)
+    u = mlp.up(z)
     gelu = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u ** 3)))
 
-    assert torch.allclose(approximate(z), approximate.down(gelu), atol=1e-6)
-    assert not torch.equal(approximate(z), exact(z))
+    assert torch.allclose(mlp(z), mlp.down(gelu), atol=1e-6)
 
 
 # ---- functions in context
 
 
-def aot_of_functions(**settings):
-    """A network of functions, and three prompts of six examples, which are vectors x of four
-    numbers and their y."""
+@pytest.fixture(params=[{}, dict(attn='mhsa', mlp=True, bias=True)])
+def aot_of_functions(request):
+    """A network of functions, whose weights are so large that each example counts, and three
+    prompts of six examples, which are vectors x of four numbers and their y."""
     x, y = Prompts('linear', 4, 6).draw(np.random.default_rng(0), 3)
-    model = text_network('aot', block_size=12, n_dims=4, **settings)
-    return model, x, y
-
-
-@pytest.fixture(params=[{}, dict(attn='mhsa'), dict(attn='mhsa', mlp=True, bias=True)])
-def loud_aot(request):
-    """The same, with weights so large that each example counts."""
-    model, x, y = aot_of_functions(**request.param)
+    model = text_network('aot', block_size=12, n_dims=4, **request.param)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
@@ -95,8 +81,8 @@ def plus_one(numbers, places):
     return changed
 
 
-def test_the_loss_is_the_mean_squared_error(loud_aot):
-    model, x, y = loud_aot
+def test_the_loss_is_the_mean_squared_error(aot_of_functions):
+    model, x, y = aot_of_functions
 
     predictions, loss = model(x, y)
 
@@ -104,24 +90,16 @@ def test_the_loss_is_the_mean_squared_error(loud_aot):
     assert loss.item() == pytest.approx((predictions - y).square().mean().item())
 
 
-def test_a_shorter_prompt_has_the_same_predictions(loud_aot):
-    model, x, y = loud_aot
-
-    shorter = model(x[:, :4], y[:, :4])[0]
-
-    assert torch.allclose(shorter, model(x, y)[0][:, :4], atol=1e-6)
-
-
-def test_a_prediction_does_not_see_its_y_nor_what_comes_later(loud_aot):
-    model, x, y = loud_aot
+def test_a_prediction_does_not_see_its_y_nor_what_comes_later(aot_of_functions):
+    model, x, y = aot_of_functions
 
     changed = model(plus_one(x, slice(4, 6)), plus_one(y, slice(3, 6)))[0]
 
     assert torch.equal(changed[:, :4], model(x, y)[0][:, :4])
 
 
-def test_a_prediction_sees_its_x_and_all_before(loud_aot):
-    model, x, y = loud_aot
+def test_a_prediction_sees_its_x_and_all_before(aot_of_functions):
+    model, x, y = aot_of_functions
     prediction = model(x, y)[0][:, 3]
 
     for place in (2, 3):
@@ -132,8 +110,8 @@ def test_a_prediction_sees_its_x_and_all_before(loud_aot):
         assert ((changed - prediction).abs() > 1e-6).all()
 
 
-def test_examples_become_tokens_in_turn():
-    model, x, y = aot_of_functions()
+def test_examples_become_tokens_in_turn(aot_of_functions):
+    model, x, y = aot_of_functions
     to_token = model.embed.examples
     positions = model.embed.pos_emb.weight
 

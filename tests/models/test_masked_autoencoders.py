@@ -23,7 +23,7 @@ def name(request):
 # ---- what is hidden
 
 
-@pytest.fixture(params=[(0.75, 3), (0.5, 6), (0.9, 1), (0.3, 8), (1 / 12, 11)], ids=str)
+@pytest.fixture(params=[(0.75, 3), (0.9, 1), (1 / 12, 11)], ids=str)
 def masking(request, name):
     """(a network, noise, how many of 12 patches stay visible)"""
     mask_ratio, n_visible = request.param
@@ -124,12 +124,6 @@ def test_visible_patches_reach_every_token_of_every_layer(passes):
 # ---- what comes out
 
 
-def test_a_reconstruction_is_a_picture(name):
-    model, x, _ = masked_autoencoder(name)
-
-    assert model.reconstruct(x).shape == x.shape
-
-
 def test_what_was_learned_of_normalized_patches_gets_their_mean_and_deviation_back(name):
     model, x, noise = masked_autoencoder(name, norm_pix_loss=True)
     patches = patchify(x, PATCH)
@@ -137,8 +131,9 @@ def test_what_was_learned_of_normalized_patches_gets_their_mean_and_deviation_ba
     pred = model(x, noise)[0]
     pixels = pred * patches.std(-1, keepdim=True) + patches.mean(-1, keepdim=True)
 
-    expected = unpatchify(pixels, PICTURE, PATCH)
-    assert torch.allclose(model.reconstruct(x, noise), expected, atol=1e-4)
+    reconstruction = model.reconstruct(x, noise)
+    assert reconstruction.shape == x.shape
+    assert torch.allclose(reconstruction, unpatchify(pixels, PICTURE, PATCH), atol=1e-4)
 
 
 # ---- settings of CRATE-MAE
@@ -154,10 +149,6 @@ def test_masking_with_zeros_is_zeroing_the_pixels():
     assert torch.allclose(model.embed(x, hidden), model.embed(zeroed), atol=1e-6)
 
 
-def test_masking_with_zeros_has_no_mask_token():
-    assert masked_autoencoder('crate_mae', masking='zero')[0].embed.mask_token is None
-
-
 def test_the_papers_listing_subtracts_from_the_norm():
     layer = masked_autoencoder('crate_mae', decoder_skip='normed')[0].decoder_layers[0]
     y = torch.randn(2, 13, 16)
@@ -165,11 +156,3 @@ def test_the_papers_listing_subtracts_from_the_norm():
     normed = layer.norm2(layer.E(layer.norm1(y)))
 
     assert torch.allclose(layer(y), normed - layer.attn(normed), atol=1e-6)
-
-
-def test_the_released_code_does_not_compute_what_the_papers_listing_does():
-    listing, x, noise = masked_autoencoder('crate_mae', decoder_skip='normed')
-    released = masked_autoencoder('crate_mae')[0]
-    released.load_state_dict(listing.state_dict())
-
-    assert not torch.allclose(released(x, noise)[0], listing(x, noise)[0], atol=1e-3)

@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import loud, text_network, tokens
 
-from analysis import layers
 from model_tost import TSSA, ToST, ToSTConfig
 from scoring.flops import train_flops
 from weights.generate import Cache
@@ -117,14 +115,3 @@ def test_sums_in_a_cache_keep_their_precision_in_bfloat16(long_text):
 
     assert attn.first == 0 and attn.past is None  # the copy alone has a past
     assert late_error(torch.cat(results, dim=1), exact) < 0.006
-
-
-# ---- the network
-
-
-def test_what_is_seen_inside_a_layer_is_what_the_layer_computes():
-    model = loud(text_network('tost', layer_scale=1.0))
-
-    for step in layers.inside(model, tokens(2, 16)):
-        mlp = step.layer.mlp(step.layer.norm2(step.half))
-        assert torch.allclose(step.half + mlp, step.after, atol=1e-6)

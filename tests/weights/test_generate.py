@@ -6,33 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch.nn.utils.parametrize import register_parametrization
-from helpers import CAUSAL, loud, text_network, tokens
+from helpers import CAUSAL, generator, loud, text_network, tokens
 
 import model_aot
-import model_tost
 from analysis import layers
 from engine.mistakes import Mistake
-from weights.generate import Cache, generate, next_logits, pick, stream
-
-
-@pytest.mark.parametrize('name, settings', CAUSAL)
-def test_a_cache_changes_nothing(name, settings):
-    model, x = loud(text_network(name, **settings)), tokens(3, 13)
-    full, cache = model(x)[0], Cache(model)
-    with torch.no_grad():
-        for n in range(6, 14):
-            assert torch.allclose(next_logits(model, x[:, :n], cache), full[:, n - 1], atol=1e-5)
-    kept = {'tost': 3, 'aot': 2 if settings.get('attn') == 'mhsa' else 1}.get(name, 1)
-    assert [len(past.tensors) for past in cache.pasts] == [kept] * model.config.n_layer
-    assert torch.allclose(model(x)[0], full)  # and then it is gone
-    for temperature in (0, 1.0):
-        torch.manual_seed(5)
-        with warnings.catch_warnings():
-            warnings.simplefilter('error')  # a warning would say that there is no cache
-            a = model.generate(x, 20, temperature)  # 33 tokens: far beyond the block of 16
-        torch.manual_seed(5)
-        assert torch.equal(a, model.generate(x, 20, temperature, use_cache=False))
-        assert a.shape == (3, 33) and torch.equal(a[:, :13], x)
+from weights.generate import Cache, next_logits, pick, stream
 
 
 def lengths_read(model):
@@ -42,20 +21,121 @@ def lengths_read(model):
     return lengths
 
 
-def test_a_cache_is_used_and_training_goes_on():
-    model = text_network('aot', dropout=0.5).train()
-    lengths = lengths_read(model)
-    model.generate(tokens(1, 5), 4)
+def greedy(model, x, n):
+    """x and the n tokens that follow, each the likeliest by the forward pass."""
+    for _ in range(n):
+        logits = model(x[:, -16:])[0][:, -1]
+        x = torch.cat((x, logits.argmax(-1, keepdim=True)), dim=1)
+    return x
+
+
+def uncached(model, x, n):
+    """x and the n likeliest tokens that follow, when the text is read again for each."""
+    return model.generate(x, n, temperature=0, use_cache=False)
+
+
+@pytest.fixture
+def aot():
+    return loud(text_network('aot'))
+
+
+# ---- the cache
+
+
+@pytest.mark.parametrize('name, settings', CAUSAL)
+def test_logits_with_a_cache_are_those_of_the_whole_text(name, settings):
+    model = loud(text_network(name, **settings))
+    x = tokens(3, 13)
+    logits = model(x)[0]
+    cache = Cache(model)
+
+    with torch.no_grad():
+        for n in range(6, 14):
+            of_last_token = next_logits(model, x[:, :n], cache)
+            assert torch.allclose(of_last_token, logits[:, n - 1], atol=1e-5)
+
+    assert torch.equal(model(x)[0], logits)  # the network has no cache
+
+
+@pytest.mark.parametrize('temperature', [0, 1.0])
+@pytest.mark.parametrize('name, settings', CAUSAL)
+def test_a_text_with_a_cache_is_that_without(name, settings, temperature):
+    model = loud(text_network(name, **settings))
+    x = tokens(3, 13)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')  # a warning would say that there is no cache
+        text = model.generate(x, 20, temperature, generator=generator(5))  # the block has 16 tokens
+
+    without = model.generate(x, 20, temperature, use_cache=False, generator=generator(5))
+    assert torch.equal(text, without)
+    assert text.shape == (3, 33)
+    assert torch.equal(text[:, :13], x)
+
+
+def test_with_a_cache_each_token_goes_through_the_layers_once(aot):
+    lengths = lengths_read(aot)
+
+    aot.generate(tokens(1, 5), 4)
     assert lengths[-4:] == [5, 1, 1, 1]
-    model.generate(tokens(1, 5), 4, use_cache=False)
-    assert lengths[-4:] == [5, 6, 7, 8] and model.training
+    uncached(aot, tokens(1, 5), 4)
+    assert lengths[-4:] == [5, 6, 7, 8]
+
+
+KEYS = 3 * 4 * 16 * 16 * 4  # layers, batch, block, width; bytes of a float32
+SUMS = 3 * 4 * 2 * (6 + 6 + 1) * 4  # layers, batch, heads; e, m and N_k; bytes of a float32
+
+
+@pytest.mark.parametrize('name, settings, n_bytes', [
+    ('aot', dict(attn='mhsa'), 2 * KEYS),
+    ('aot', dict(attn='mssa'), KEYS),
+    ('crate', {}, KEYS),
+    ('tost', dict(head_dim=6), SUMS),
+])
+def test_mssa_keeps_half_the_bytes_of_mhsa_and_tost_sums_alone(name, settings, n_bytes):
+    model = text_network(name, **settings)
+    for N in (1, 16):  # however long the text is
+        cache = Cache(model)
+        next_logits(model, tokens(4, N), cache)
+
+        sizes = []
+        for past in cache.pasts:
+            for tensor in past.tensors.values():
+                sizes.append(tensor.untyped_storage().nbytes())
+        assert sum(sizes) == n_bytes
+
+
+def test_parametrized_weights_write_with_a_cache(aot):
+    """As those of LoRA. PyTorch does not copy such modules."""
+    class Doubled(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    x = tokens(1, 7)
+    doubled = text_network('aot')
+    doubled.load_state_dict(aot.state_dict())
+    for layer, doubled_layer in zip(aot.layers, doubled.layers):
+        register_parametrization(layer.attn.U, 'weight', Doubled())
+        doubled_layer.attn.U.weight.data *= 2
+    lengths = lengths_read(aot)
+
+    text = aot.generate(x, 6, temperature=0)
+
+    assert lengths[-1] == 1
+    assert torch.equal(text, doubled.generate(x, 6, temperature=0))
+
+
+# ---- layers of one's own get no wrong cache
 
 
 def turn_by_position(z, first=0):
     """Tokens (B, N, d) at positions from `first`, each turned by an angle of its own."""
-    angles = 0.5 * torch.arange(first, first + z.size(1), dtype=z.dtype)[:, None]
+    positions = torch.arange(first, first + z.size(1), dtype=z.dtype)
+    angles = 0.5 * positions[:, None]
     a, b = z.chunk(2, dim=-1)
-    return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+    turned_a = a * angles.cos() - b * angles.sin()
+    turned_b = a * angles.sin() + b * angles.cos()
+    return torch.cat((turned_a, turned_b), dim=-1)
 
 
 class Turned(model_aot.MSSA):
@@ -72,42 +152,73 @@ class TurnedFromFirst(model_aot.MSSA):
         return super().forward(turn_by_position(z, self.first))
 
 
-class TurnedScores(torch.nn.Module):
-    """Rotary embeddings of queries and keys, in a network without other positions."""
-
-    def __init__(self, c):
-        super().__init__()
-        self.U, self.K = torch.nn.Linear(c.n_embd, c.n_embd), c.n_head
+class TurnedScores(model_aot.MSSA):
+    """Rotary embeddings of queries and keys."""
 
     def forward(self, z):
         w = self.U(z)
-        q, k, v = (t.unflatten(2, (self.K, -1)).transpose(1, 2)
-                   for t in (turn_by_position(w), turn_by_position(w), w))
-        return model_aot.attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-
-
-def test_positions_in_the_scores_alone_are_noticed(recwarn):
-    model = text_network('aot')
-    for layer in model.layers:
-        layer.attn = TurnedScores(model.config)
-    loud(model)
-    torch.nn.init.zeros_(model.embed.pos_emb.weight)
-    lengths = lengths_read(model)
-    model.generate(tokens(2, 7), 3)
-    assert lengths[-1] == 9 and len(recwarn) == 1
-
-
-class BesideTheLast(model_aot.MSSA):
-    """A token sees the one before it by another way than attention."""
-
-    def forward(self, z):
-        return super().forward(z + 2 * torch.nn.functional.pad(z, (0, 0, 1, 0))[:, :-1])
+        turned = turn_by_position(w)
+        q, k, v = [x.unflatten(2, (self.K, -1)).transpose(1, 2) for x in (turned, turned, w)]
+        heads = model_aot.attention(q, k, v, is_causal=True)
+        return self.W(heads.transpose(1, 2).flatten(2))
 
 
 class AtLeastTwo(model_aot.MSSA):
     def forward(self, z):
         assert z.size(1) > 1
         return super().forward(z)
+
+
+class ForgetsTheSecond(model_aot.MSSA):
+    """Keeps what it gets in its first pass alone."""
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
+        all_proj = proj
+        if self.past and self.past.n_tokens == 0:
+            all_proj = self.past.append('proj', proj)
+            self.kept = all_proj
+        elif self.past:
+            all_proj = torch.cat((self.kept, proj), dim=2)
+        heads = model_aot.attention(proj, all_proj, all_proj, is_causal=True)
+        return self.W(heads.transpose(1, 2).flatten(2))
+
+
+class Nearest60(model_aot.MSSA):
+    """A token sees itself and the 59 tokens before it. But one that comes alone sees all."""
+
+    def forward(self, z):
+        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
+        all_proj = self.past.append('proj', proj) if self.past else proj
+        scores = proj @ all_proj.mT
+        if proj.size(2) > 1:
+            near = torch.ones_like(scores[0, 0]).tril().triu(-59).bool()
+            scores = scores.masked_fill(~near, -torch.inf)
+        return self.W((scores.softmax(-1) @ all_proj).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize('operator, has_cache', [
+    (Turned, False),
+    (TurnedFromFirst, True),
+    (TurnedScores, False),
+    (AtLeastTwo, False),
+    (ForgetsTheSecond, False),
+    (Nearest60, False),  # so a cache is tried with as many tokens as the text will have
+])
+def test_a_layer_has_a_cache_only_if_it_says_the_same_with_it(operator, has_cache, recwarn):
+    """A module that depends on positions has `first`. The network has no other positions."""
+    model = loud(text_network('aot', block_size=64))
+    torch.nn.init.zeros_(model.embed.pos_emb.weight)
+    x = tokens(1, 7)
+    for layer in model.layers:
+        layer.attn.__class__ = operator
+    lengths = lengths_read(model)
+
+    text = model.generate(x, 55, temperature=0)
+
+    assert lengths[-1] == (1 if has_cache else 61)
+    assert len(recwarn) == (0 if has_cache else 1)
+    assert torch.equal(text, uncached(model, x, 55))
 
 
 class Twice(model_aot.AoT):
@@ -118,122 +229,33 @@ class Twice(model_aot.AoT):
         return self.read(self.layers(z), y)
 
 
-def test_a_forward_pass_of_ones_own_is_what_generates():
-    model, x = loud(text_network('aot')), tokens(2, 7)
-    model.__class__ = Twice
-    a = b = model.generate(x, 6, temperature=0)
-    for n in range(7, 13):
-        assert torch.equal(b[:, n], model(b[:, :n])[0][:, -1].argmax(-1))
-    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
+@pytest.mark.filterwarnings('ignore:this network cannot use a cache')
+def test_a_forward_pass_of_ones_own_is_what_generates(aot):
+    x = tokens(2, 7)
+    aot.__class__ = Twice
+
+    expected = greedy(aot, x, 6)
+
+    assert torch.equal(aot.generate(x, 6, temperature=0), expected)
+    assert torch.equal(uncached(aot, x, 6), expected)
 
 
-@pytest.mark.parametrize('operator, has_cache', [
-    (Turned, False), (TurnedFromFirst, True), (BesideTheLast, False), (AtLeastTwo, False)])
-def test_a_layer_of_ones_own_gets_no_wrong_cache(operator, has_cache, recwarn):
-    """It has one only if it says the same with it: a module that depends on positions has `first`."""
-    model, x = loud(text_network('aot')), tokens(2, 7)
-    for layer in model.layers:
-        layer.attn.__class__ = operator
-    lengths = lengths_read(model)
-    a = model.generate(x, 6, temperature=0)
-    assert lengths[-1] == (1 if has_cache else 12) and len(recwarn) == (0 if has_cache else 1)
-    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
-
-
-@pytest.mark.parametrize('decay', [1.0, 0.99])
-def test_a_sum_that_was_edited_gets_no_cache(decay, monkeypatch):
-    def decaying(x, is_causal, past, name):
-        sums = [x[:, 0]]
-        for t in range(1, x.size(1)):
-            sums.append(decay * sums[-1] + x[:, t])
-        return torch.stack(sums, 1)
-    monkeypatch.setattr(model_tost, 'sum_of_tokens', decaying)
-    model, x = loud(text_network('tost', layer_scale=1.0)), tokens(2, 7)
-    lengths = lengths_read(model)
-    model.generate(x, 3, temperature=0)
-    assert lengths[-3:] == [7, 8, 9]
+# ---- the network stays as it is
 
 
 def test_a_network_in_training_writes_without_dropout_and_stays_in_training():
     """Also while it writes: another thread may train it."""
-    model, x = loud(text_network('aot', dropout=0.5)), tokens(1, 5)
-    wanted = model.generate(x, 4, temperature=0)
+    model = loud(text_network('aot', dropout=0.5))
+    x = tokens(1, 5)
+    expected = model.generate(x, 4, temperature=0)
     model.train()
-    new_tokens = []
+
+    text = x
     for token in stream(model, x, 4, temperature=0):
         assert all(module.training for module in model.modules())
-        new_tokens.append(token)
-    assert torch.equal(torch.cat([x, *new_tokens], 1), wanted)
+        text = torch.cat((text, token), dim=1)
 
-
-class Nearest(model_aot.MSSA):
-    """A token sees itself and the tokens shortly before it, `window` tokens together."""
-
-    window = 0
-
-    def forward(self, z):
-        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
-        all_proj = self.past.append('proj', proj) if self.past else proj
-        q_and_k = proj.size(2), all_proj.size(2)
-        near = torch.ones(q_and_k).tril(0).triu(1 - self.window).bool()
-        scores = (proj @ all_proj.mT).masked_fill(~near, -torch.inf)
-        if proj.size(2) == 1:  # wrong: a token that comes alone sees all
-            scores = proj @ all_proj.mT
-        return self.W((scores.softmax(-1) @ all_proj).transpose(1, 2).flatten(2))
-
-
-@pytest.mark.parametrize('window', [3, 30, 60])
-def test_a_cache_is_tried_with_as_many_tokens_as_the_text_will_have(window, recwarn):
-    """A window that is wrong with a cache alone, in a text that is longer than it."""
-    model, x = loud(text_network('aot', block_size=64)), tokens(1, 7)
-    for layer in model.layers:
-        layer.attn.__class__ = Nearest
-        layer.attn.window = window
-    lengths = lengths_read(model)
-    a = model.generate(x, 55, temperature=0)
-    assert len(recwarn) == 1 and lengths[-1] == 61
-    assert torch.equal(a, model.generate(x, 55, temperature=0, use_cache=False))
-
-
-class ForgetsTheSecond(model_aot.MSSA):
-    """Keeps what it gets in its first pass alone."""
-
-    def forward(self, z):
-        proj = self.U(z).unflatten(2, (self.K, -1)).transpose(1, 2)
-        all_proj = proj
-        if self.past and self.past.n_tokens == 0:
-            self.kept = all_proj = self.past.append('proj', proj)
-        elif self.past:
-            all_proj = torch.cat((self.kept, proj), dim=2)
-        heads = model_aot.attention(proj, all_proj, all_proj, is_causal=True)
-        return self.W(heads.transpose(1, 2).flatten(2))
-
-
-def test_a_layer_that_forgets_the_second_of_two_tokens_gets_no_cache(recwarn):
-    model, x = loud(text_network('aot')), tokens(1, 7)
-    for layer in model.layers:
-        layer.attn.__class__ = ForgetsTheSecond
-    a = model.generate(x, 6, temperature=0)
-    assert len(recwarn) == 1
-    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
-
-
-def test_parametrized_weights_write_with_a_cache():
-    """As those of LoRA. PyTorch does not copy such modules."""
-    class Doubled(torch.nn.Module):
-        def forward(self, weight):
-            return 2 * weight
-
-    model, x = loud(text_network('aot')), tokens(1, 7)
-    wanted = text_network('aot')
-    wanted.load_state_dict(model.state_dict())
-    for layer, other in zip(model.layers, wanted.layers):
-        register_parametrization(layer.attn.U, 'weight', Doubled())
-        other.attn.U.weight.data *= 2
-    lengths = lengths_read(model)
-    a = model.generate(x, 6, temperature=0)
-    assert lengths[-1] == 1
-    assert torch.equal(a, wanted.generate(x, 6, temperature=0))
+    assert torch.equal(text, expected)
 
 
 class Counting(model_aot.MSSA):
@@ -244,43 +266,63 @@ class Counting(model_aot.MSSA):
         return super().forward(z)
 
 
-def test_a_buffer_that_is_replaced_while_a_text_is_written_stays_in_the_network():
-    model = text_network('aot')
-    for layer in model.layers:
+def test_a_buffer_that_is_replaced_while_a_text_is_written_stays_in_the_network(aot):
+    for layer in aot.layers:
         layer.attn.__class__ = Counting
         layer.attn.register_buffer('calls', torch.tensor(0))
-    model.generate(tokens(1, 7), 3)
-    assert all(layer.attn.calls == 0 for layer in model.layers)
+
+    aot.generate(tokens(1, 7), 3)
+
+    assert all(layer.attn.calls == 0 for layer in aot.layers)
 
 
-THREADED = [('aot', {}), ('aot', dict(attn='mhsa')), ('crate', {}), ('tost', {})]
+class LikeTheFirst(model_aot.AoT):
+    """Each attention adds what that of the first layer has kept in an attribute, and knows it from
+    a list."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        first = self.layers[0].attn
+        first.register_forward_hook(lambda attn, z, update: setattr(attn, 'kept', update))
+        for layer in self.layers[1:]:
+            layer.attn.others = [first]
+            layer.attn.register_forward_hook(
+                lambda attn, z, update: update + attn.others[0].kept)
 
 
-@pytest.mark.parametrize('name, settings', THREADED)
-def test_threads_write_at_once_what_they_write_one_after_another(name, settings):
+def test_modules_that_know_each_other_know_the_copies(aot):
+    model = LikeTheFirst(aot.config).eval()
+    x = tokens(1, 3)
+    expected = greedy(model, x, 12)
+    model(x[:, :1])                     # something is kept that is not of this text
+
+    assert torch.equal(model.generate(x, 12, temperature=0), expected)
+
+
+@pytest.mark.parametrize('name', ['aot', 'tost'])
+def test_threads_write_at_once_what_they_write_one_after_another(name):
     """While an instrument in a fifth thread looks inside the network. Each writer draws from a
     generator of its own."""
-    model = loud(text_network(name, **settings))
-    prompts = [tokens(1, 3 + i, seed=i) for i in range(4)]
+    model = loud(text_network(name))
     long_text = tokens(2, 16)
     logits = model(long_text)[0]
 
     def write(i):
-        random = torch.Generator().manual_seed(i)
-        return model.generate(prompts[i], 40, temperature=1.0, generator=random)
+        prompt = tokens(1, 3 + i, seed=i)
+        return model.generate(prompt, 30, temperature=1.0, generator=generator(i))
 
-    wanted = [write(i) for i in range(4)]
+    expected = [write(i) for i in range(4)]
     stop = threading.Event()
 
     @torch.no_grad()
     def look_inside():
-        count = 0
-        while count == 0 or not stop.is_set():
+        n_looks = 0
+        while n_looks == 0 or not stop.is_set():
             after = list(layers.inside(model, long_text))[-1].after
             assert torch.equal(model.read(after)[0], logits)
-            count += 1
+            n_looks += 1
 
-    for _ in range(5):
+    for _ in range(2):
         stop.clear()
         with ThreadPoolExecutor(5) as pool:
             instrument = pool.submit(look_inside)
@@ -289,60 +331,63 @@ def test_threads_write_at_once_what_they_write_one_after_another(name, settings)
             finally:
                 stop.set()
             instrument.result()  # raises what was raised there
-        assert all(map(torch.equal, texts, wanted))
-    assert all(getattr(module, 'past', None) is None for module in model.modules())
-    assert all(getattr(module, 'first', 0) == 0 for module in model.modules())
+        assert all(map(torch.equal, texts, expected))
 
 
-def test_what_python_asks_for_is_what_the_command_line_asks_for():
-    model, x = loud(text_network('aot')), tokens(2, 4)
-    random = [torch.Generator().manual_seed(0) for _ in range(2)]
-    all_tokens = model.generate(x, 9, top_k=0, generator=random[0])
-    assert torch.equal(all_tokens, model.generate(x, 9, generator=random[1]))
-    for settings, word in ((dict(temperature=-1.0), 'temperature'), ({}, 'empty'),
-                           (dict(top_p=0.0), 'top_p'), (dict(top_k=-1), 'top_k')):
-        prompt = x[:, :0] if word == 'empty' else x
-        with pytest.raises(Mistake, match=word):
-            model.generate(prompt, 3, **settings)
+# ---- what is drawn
 
 
-def test_an_attention_that_was_edited_gets_no_cache(monkeypatch):
-    def of_the_last_four(q, k, v, dropout_p=0.0, is_causal=False):
-        N = q.size(2)
-        near = torch.ones(N, N, dtype=torch.bool).tril().triu(-3)
-        return (q @ k.mT).masked_fill(~near, -torch.inf).softmax(-1) @ v
-    monkeypatch.setattr(model_aot, 'attention', of_the_last_four)
-    model, x = loud(text_network('aot')), tokens(2, 7)
-    lengths = lengths_read(model)
-    a = model.generate(x, 6, temperature=0)
-    assert lengths[-6:] == [7, 8, 9, 10, 11, 12]
-    assert torch.equal(a, model.generate(x, 6, temperature=0, use_cache=False))
-
-
-KEYS = 3 * 4 * 16 * 16 * 4  # layers, batch, block, width; bytes of a float32
-
-
-@pytest.mark.parametrize('name, settings, size', [
-    ('aot', dict(attn='mhsa'), 2 * KEYS), ('aot', dict(attn='mssa'), KEYS), ('crate', {}, KEYS),
-    ('tost', dict(head_dim=6), 3 * 4 * 2 * (6 + 6 + 1) * 4)])  # layers, batch, heads; e, m and N_k; float32
-def test_mssa_keeps_half_the_bytes_of_mhsa_and_tost_sums_alone(name, settings, size):
-    for N in (1, 3, 16):  # however long the text is
-        model = text_network(name, **settings)
-        cache = Cache(model)
-        next_logits(model, tokens(4, N), cache)
-        tensors = [t for past in cache.pasts for t in past.tensors.values()]
-        assert sum(t.untyped_storage().nbytes() for t in tensors) == size
-
-
-def test_greedy_generation_is_argmax_of_the_forward_pass():
+def test_greedy_generation_is_argmax_of_the_forward_pass(aot):
     """test_own_network.py has a network without a cache."""
-    model = loud(text_network('aot'))
-    x = y = tokens(2, 4)
-    for _ in range(20):
-        y = torch.cat((y, model(y[:, -16:])[0][:, -1].argmax(-1, keepdim=True)), 1)
-    assert torch.equal(generate(model, x, 20, temperature=0), y)
-    for one in (dict(top_k=1), dict(top_p=1e-9)):
-        assert torch.equal(generate(model, x, 20, 1.0, **one), y)
+    x = tokens(2, 4)
+    expected = greedy(aot, x, 20)
+
+    for settings in (dict(temperature=0), dict(top_k=1), dict(top_p=1e-9)):
+        assert torch.equal(aot.generate(x, 20, **settings), expected)
+
+
+@pytest.mark.parametrize('temperature, top_k, top_p, expected', [
+    (1.0, None, None, (0.5, 0.3, 0.15, 0.05)),
+    (1.0, 0, None, (0.5, 0.3, 0.15, 0.05)),
+    (0.5, None, None, (0.685, 0.247, 0.062, 0.007)),
+    (1.0, 2, None, (0.625, 0.375, 0, 0)),
+    (1.0, None, 0.6, (0.625, 0.375, 0, 0)),
+    (1.0, None, 0.81, (0.526, 0.316, 0.158, 0)),
+])
+def test_tokens_are_drawn_as_often_as_they_should(temperature, top_k, top_p, expected):
+    logits = torch.tensor([0.15, 0.5, 0.05, 0.3]).log().expand(20_000, 4)
+
+    drawn = pick(logits, temperature, top_k, top_p, generator(0)).flatten()
+
+    shares = drawn.bincount(minlength=4)[[1, 3, 0, 2]] / 20_000
+    assert shares.tolist() == pytest.approx(expected, abs=0.02)
+    assert torch.equal(shares > 0, torch.tensor(expected) > 0)
+
+
+def test_a_stop_token_ends_a_sequence(aot):
+    x = tokens(64, 4)
+
+    for row in aot.generate(x, 30, stop_token=3)[:, 4:].tolist():
+        if 3 in row:
+            after_stop = row[row.index(3):]
+            assert set(after_stop) == {3}
+
+    first = aot.generate(x[:1], 1, temperature=0)[0, -1].item()
+    assert aot.generate(x[:1], 50, temperature=0, stop_token=first).shape == (1, 5)
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize('n_tokens, settings, word', [
+    (4, dict(temperature=-1.0), 'temperature'),
+    (4, dict(top_k=-1), 'top_k'),
+    (4, dict(top_p=0.0), 'top_p'),
+    (0, {}, 'empty'),
+])
+def test_a_setting_that_makes_no_sense_is_named(n_tokens, settings, word, aot):
+    with pytest.raises(Mistake, match=word):
+        aot.generate(tokens(2, n_tokens), 3, **settings)
 
 
 def test_only_a_causal_network_of_text_continues():
@@ -350,52 +395,11 @@ def test_only_a_causal_network_of_text_continues():
         text_network('crate', causal=False).generate(tokens(1, 3), 1)
 
 
-def test_long_prompts_are_cropped_with_a_warning():
-    model, x = loud(text_network('aot')), tokens(1, 40)
+def test_long_prompts_are_cropped_with_a_warning(aot):
+    x = tokens(1, 40)
+
     with pytest.warns(UserWarning, match='16'):
-        a = model.generate(x, 3, temperature=0)
-    assert torch.equal(a, torch.cat((x[:, :-16], model.generate(x[:, -16:], 3, temperature=0)), 1))
+        text = aot.generate(x, 3, temperature=0)
 
-
-@pytest.mark.parametrize('settings, want', [
-    ((1.0, None, None), (0.5, 0.3, 0.15, 0.05)), ((0.5, None, None), (0.685, 0.247, 0.062, 0.007)),
-    ((1.0, 2, None), (0.625, 0.375, 0, 0)), ((1.0, 3, None), (0.526, 0.316, 0.158, 0)),
-    ((1.0, None, 0.6), (0.625, 0.375, 0, 0)), ((1.0, None, 0.81), (0.526, 0.316, 0.158, 0))])
-def test_tokens_are_drawn_as_often_as_they_should(settings, want):
-    torch.manual_seed(0)
-    logits = torch.tensor([0.15, 0.5, 0.05, 0.3]).log().expand(20_000, 4)
-    share = pick(logits, *settings).flatten().bincount(minlength=4)[[1, 3, 0, 2]] / 20_000
-    assert share.tolist() == pytest.approx(want, abs=0.02) and [s > 0 for s in share.tolist()] == [w > 0 for w in want]
-
-
-def test_a_stop_token_ends_a_sequence():
-    model, x = loud(text_network('aot')), tokens(64, 4)
-    for row in model.generate(x, 30, stop_token=3)[:, 4:].tolist():
-        assert 3 not in row or set(row[row.index(3):]) == {3}
-    first = model.generate(x[:1], 1, temperature=0)[0, -1].item()
-    assert model.generate(x[:1], 50, temperature=0, stop_token=first).shape == (1, 5)
-
-
-class LikeTheFirst(model_aot.AoT):
-    """Each attention adds what that of the first layer has kept in an attribute, and knows it from a list."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        first = self.layers[0].attn
-        first.register_forward_hook(lambda attn, z, update: setattr(attn, 'kept', update))
-        for layer in self.layers[1:]:
-            layer.attn.others = [first]
-            layer.attn.register_forward_hook(lambda attn, z, update: update + attn.others[0].kept)
-
-
-def test_modules_that_know_each_other_know_the_copies():
-    torch.manual_seed(0)
-    network = LikeTheFirst(model_aot.AoTConfig(block_size=32, vocab_size=11, n_layer=3, n_head=2, n_embd=16)).eval()
-    ids = torch.tensor([[1, 2, 3]])
-    network(ids[:, :1])                     # something is kept that is not of this text
-    expected = ids
-    for _ in range(12):
-        expected = torch.cat([expected, network(expected)[0][:, -1:].argmax(-1)], 1)
-    network(ids[:, :1])
-
-    assert network.generate(ids, 12, 0.0).tolist() == expected.tolist()
+    of_last_tokens = aot.generate(x[:, -16:], 3, temperature=0)
+    assert torch.equal(text, torch.cat((x[:, :-16], of_last_tokens), dim=1))
