@@ -269,6 +269,28 @@ def run(*words, cwd=None, **env):
     return run_in_processes([ROOT / words[0], *words[1:]], [env], cwd)[0]
 
 
+class PreparedPopen:
+    """Takes the place of subprocess.Popen for a script of the project. The script runs to its end,
+    in a process that has torch already, before anything can be asked of this object."""
+
+    def __init__(self, words, **settings):
+        self.args = words
+        self.finished = run(*words[1:])
+        self.returncode = self.finished.returncode
+
+    def communicate(self, *_, **settings):
+        return self.finished.stdout, self.finished.stderr
+
+    def poll(self):
+        return self.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 def run_in_processes(words, environments, cwd=None):
     """Run one command in several processes at once, one for each dict of variables, which are added
     to the environment. If one fails, the others are ended, as by torchrun. Returns them,

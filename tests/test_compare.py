@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import ROOT, fails, run
+from helpers import ROOT, PreparedPopen, fails
 from scipy import stats
 
 import compare
@@ -437,32 +437,12 @@ def start(words):
                             stdout=subprocess.PIPE, start_new_session=True)
 
 
-class Prepared:
-    """Stands in the place of subprocess.Popen. Its process has torch already."""
-
-    def __init__(self, words, **settings):
-        self.args = words
-        self.finished = run(*words[1:])
-        self.returncode = self.finished.returncode
-
-    def communicate(self, *_, **settings):
-        return self.finished.stdout, self.finished.stderr
-
-    def poll(self):
-        return self.returncode
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 @pytest.fixture
 def prepared(monkeypatch):
     """compare.main trains without a look at how long it takes, and its processes start quickly."""
     monkeypatch.setattr(compare, 'say_duration', lambda *_: None)
-    monkeypatch.setattr(compare, 'subprocess', SimpleNamespace(Popen=Prepared, DEVNULL=0, PIPE=0))
+    its_subprocess = SimpleNamespace(Popen=PreparedPopen, DEVNULL=0, PIPE=0)
+    monkeypatch.setattr(compare, 'subprocess', its_subprocess)
 
 
 @pytest.mark.slow

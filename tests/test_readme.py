@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import (BYTES, ROOT, masked_autoencoder, masked_folders, picture_network, run_here, save_run, save_text,
-                     split_text, text_network)
+from helpers import (BYTES, ROOT, PreparedPopen, masked_autoencoder, masked_folders,
+                     picture_network, run_here, save_run, save_text, split_text, text_network)
 from PIL import Image
-from test_compare import Prepared
 from test_pages import PAGES, README, commands
 
 from analysis import assets, denoising
@@ -126,7 +125,7 @@ def at_toy_size(place, undrawn, monkeypatch):
     def start(words, **settings):
         """What a command starts. A script gets a process that has torch already."""
         if words[0] == sys.executable and str(words[1]).endswith('.py'):
-            return Prepared(words)
+            return PreparedPopen(words)
         return start_anew(words, **settings)
     monkeypatch.setattr(subprocess, 'Popen', start)
 

@@ -282,7 +282,7 @@ svg.fonttype: none
 pdf.fonttype: 3
 xtick.direction: in
 """
-NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'  # or 'inline', which nothing can import
+NOTEBOOK = 'module://no_such_library.backend_of_a_notebook'
 LESSON = """
 import torch
 from course import lab
@@ -319,6 +319,7 @@ def commands(place, tiny, tmp_path):
 
 def test_settings_of_the_user_change_no_picture(commands, tmp_path):
     (tmp_path / 'matplotlibrc').write_text(MATPLOTLIBRC)
+    # a notebook sets this backend, and a program outside of it cannot load it
     of_user = {'MATPLOTLIBRC': str(tmp_path / 'matplotlibrc'), 'MPLBACKEND': 'inline'}
     words = [[str(word) for word in command] for command in commands.values()]
     pictures = []

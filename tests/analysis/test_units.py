@@ -153,12 +153,14 @@ def test_planted_units_are_found_and_their_basis_turned_is_not():
     values[:, 20] = 2.5                                 # dead
     values[:, 21] = 0
     own = units.scores(values, concepts, is_first)
-    assert own.concept[3] == 2 and own.mcc[3] > 0.85
+    assert own.concept[3] == 2 and own.mcc[3] > 0.85 and own.lift[3] > 3
     assert own.concept[7] == 0 and own.mcc[7] > 0.999 and own.lift[7] == pytest.approx(10, rel=0.2)
     assert own.mcc[11] < 0.3
     assert own.is_dead.nonzero()[:, 0].tolist() == [20, 21]
     assert own.mcc[20] == own.mcc[21] == 0 and own.lift[20] == pytest.approx(1)
     assert own.on[20] == 1 and own.on[21] == 0 and own.on[0] == pytest.approx(0.5, abs=0.05)
+    noise = [i for i in range(24) if i not in (3, 7, 11)]
+    assert own.mcc[noise].abs().max() < 0.1 and own.mcc[noise].mean().abs() < 0.02
 
     turn, _ = torch.linalg.qr(torch.randn(24, 24, generator=generator(5)))
     _, turned = units.choose(values @ turn, concepts, is_first)
@@ -181,8 +183,8 @@ def test_the_half_that_chooses_is_not_scored():
 def test_matthews_of_a_table():
     """3 tokens on, of which 2 are right; 1 of the other 5 is missed: 7 / 15 by hand."""
     is_on = torch.tensor([[1., 1, 1, 0, 0, 0, 0, 0], [1] * 8, [0] * 8, [0, 0, 0, 1, 1, 1, 1, 1]]).T
-    has = torch.tensor([[1., 1, 0, 1, 0, 0, 0, 0], [1] * 8]).T
-    expected = torch.tensor([[7 / 15, 0], [0, 0], [0, 0], [-7 / 15, 0]])
+    has = torch.tensor([[1., 1, 0, 1, 0, 0, 0, 0], [0, 1] * 4, [1] * 8]).T
+    expected = torch.tensor([[7 / 15, -0.2582, 0], [0, 0, 0], [0, 0, 0], [-7 / 15, 0.2582, 0]])
     assert torch.allclose(units.matthews(is_on, has), expected, atol=1e-4)
 
 
@@ -318,7 +320,9 @@ def test_concepts_of_a_picture_one_can_see():
     assert has['blue'][:3, 3:].all() and not has['blue'][:, :2].any()
     assert has['dark'][3].all() and not has['dark'][:3].any()
     assert has['edge |'][:2, 2].all() and not has['edge |'][:, [0, 5]].any()
+    assert has['edge -'][2:, :2].any() and not has['edge -'][:2].any()
     assert has['on the object'].sum() == has['on a bee'].sum() == has['its border'].sum() == 2
+    assert not has['on a ant'].any()
     assert has['class bee'].all() and not has['class ant'].any()
     assert has['row 4 of 4'].nonzero()[0].tolist() == [3] * 6 and has['column 1 of 6'].sum() == 4
 
