@@ -283,6 +283,7 @@ def test_a_whole_layer_and_a_dead_one(networks, undrawn):
 
 
 @pytest.mark.parametrize('name, words, said', [
+    ('aot_text', '', 'CRATE'),
     ('crate', '--layer=-1', '3'),
     ('crate', '--atom=17', '1 to 16'),
     ('crate', '--atom=-1', ''),
